@@ -1,0 +1,1 @@
+"""Reads training nodes: tails logs, recognises formats, turns lines into events."""

@@ -1,0 +1,1 @@
+"""One log format a file; found by discovery, recognised by content."""

@@ -1,0 +1,1 @@
+"""The yolometer command and the box that runs everything in one process."""

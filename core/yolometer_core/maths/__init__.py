@@ -1,0 +1,1 @@
+"""Pure mathematics, one method a file; formulas in docs/maths.md."""

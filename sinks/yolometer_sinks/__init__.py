@@ -1,0 +1,1 @@
+"""Keeps: writes events to stores and says alerts aloud."""

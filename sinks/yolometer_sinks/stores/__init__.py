@@ -1,0 +1,1 @@
+"""One store a file; found by the scheme of its URL."""

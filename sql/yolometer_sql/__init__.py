@@ -1,0 +1,1 @@
+"""The SQL of yolometer: migrations, ROI queries, and the catalogue that finds them."""

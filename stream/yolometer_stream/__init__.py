@@ -1,0 +1,1 @@
+"""Thinks: operators that fold events into events, and the runners that drive them."""
