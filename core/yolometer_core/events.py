@@ -77,7 +77,10 @@ class Fact(Event):
 
 
 class Setting(Fact):
-    """What a source says about the training as a whole. Later settings of a session complete earlier ones."""
+    """What a source says about the training as a whole. Later settings of a session complete earlier ones.
+
+    `end_line` is false for logs that do not say when they end, so that silence is no sign of a kill.
+    """
 
     table: ClassVar[str] = "setting"
 
@@ -109,7 +112,7 @@ class Setting(Fact):
     resumed: bool | None = None
     resume_epoch: int | None = None
     started: bool | None = None
-    text: str | None = None
+    end_line: bool | None = None
 
 
 class Progress(Fact):
@@ -188,7 +191,10 @@ class Incident(Fact):
 
 
 class SourceState(Fact):
-    """What the agent knows of a source itself: its role, its size, and whether a process still writes it (null: cannot tell)."""
+    """What the agent knows of a source itself: its role, its size, and whether a process still writes it (null: cannot tell).
+
+    `digest` is of the whole content so far: by it a copy of a run at another path is known for a copy.
+    """
 
     table: ClassVar[str] = "source_state"
 
@@ -197,6 +203,7 @@ class SourceState(Fact):
     path: str
     size_bytes: int = Field(ge=0)
     open_for_writing: bool | None = None
+    digest: str | None = None
 
 
 class Settle(Event):

@@ -1,0 +1,25 @@
+"""Console of the package `ultralytics` 8.0 and newer (YOLOv8, 11, 12, 26, RT-DETR), any task; epochs count from 1."""
+
+from __future__ import annotations
+
+import re
+
+from yolometer_agent.formats._yolo_console import YoloConsole
+
+_STRONG = re.compile(r"(?:yolo/)?engine/trainer: .*\bmode=train\b|^\s*Ultralytics (?:YOLOv)?\d+\.\d+\.\d+ ", re.M)
+_FRAME = re.compile(r"^\s*[1-9]\d*/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
+_FRAME_ZERO = re.compile(r"^\s*0/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
+_HEADER = re.compile(r"^\s*Epoch\s+GPU_mem\s+(?:\S*_loss|loss)\b.*\bInstances\s+Size\s*$", re.M)
+
+
+def _recognise(head: str) -> int:
+    if _STRONG.search(head):
+        return 95
+    if _FRAME_ZERO.search(head) or "obj_loss" in head or "YOLOv5" in head:
+        return 0
+    if _FRAME.search(head):
+        return 70
+    return 60 if _HEADER.search(head) else 0
+
+
+FORMAT = YoloConsole("ultralytics", 1, _recognise)

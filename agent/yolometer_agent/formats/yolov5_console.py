@@ -1,0 +1,31 @@
+"""Console of YOLOv5 (repository and package) and of YOLOv9, which kept its shape; epochs count from 0."""
+
+from __future__ import annotations
+
+import re
+
+from yolometer_agent.formats._yolo_console import YoloConsole
+
+_ARGUMENTS = re.compile(r"^train(?:_dual)?: weights=.*\bbatch_size=", re.M)
+_BANNER = re.compile(r"^YOLO(?:v5|v9)? 🚀 \S+", re.M)
+_FRAME_ZERO = re.compile(r"^\s*0/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
+_FRAME = re.compile(r"^\s*\d+/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
+_HEADER = re.compile(r"^\s*Epoch\s+gpu_mem\s+.*\b(?:obj_loss|obj)\b", re.M | re.I)
+
+
+def _recognise(head: str) -> int:
+    if "YOLOR 🚀" in head or "Namespace(" in head:
+        return 0
+    if _ARGUMENTS.search(head):
+        return 95
+    if _BANNER.search(head):
+        return 85
+    header = _HEADER.search(head)
+    if header and "total" in header[0]:
+        return 55
+    if header:
+        return 75
+    return 65 if _FRAME_ZERO.search(head) else 0
+
+
+FORMAT = YoloConsole("yolov5", 0, _recognise)

@@ -1,0 +1,188 @@
+"""Writes the pages that are made from the code: events.md, roi.md and cli.md. `make docs` runs it; a test finds stale pages."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import yaml
+
+from yolometer_core import events
+
+HERE = Path(__file__).parent
+_NOTE = "<!-- Written by docs/_generate.py from the code. Do not edit; run `make docs`. -->\n"
+_SUFFIXES = (
+    ("_mtok_s", "MTok/s"),
+    ("_s_per_mtok", "s/MTok"),
+    ("_per_s", "1/s"),
+    ("_mtok", "MTok"),
+    ("_seconds", "s"),
+    ("_bytes", "bytes"),
+    ("_ratio", "ratio"),
+    ("_px", "px"),
+    ("_s", "s"),
+)
+
+_WORDS = {
+    "int": "integer",
+    "float": "number",
+    "str": "text",
+    "bool": "boolean",
+    "datetime": "time",
+    "Decimal": "decimal",
+    "NoneType": "null",
+}
+
+
+def event_types() -> list[type[events.Event]]:
+    """Every event that has a table, in the order of the source."""
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    return [kind for kind in kinds if "table" in vars(kind)]
+
+
+def own_fields(kind: type[events.Event]) -> list[str]:
+    """Names of the fields that `kind` adds to the fields of every event, as they stand in the row."""
+    return [name for name in kind.model_fields if name not in events.Event.model_fields]
+
+
+def meaning(meanings: dict[str, str], table: str, field: str) -> str:
+    """What a field means: for this event if it says so, else for all events. SystemExit when nobody said it."""
+    for name in (f"{table}.{field}", field):
+        if name in meanings:
+            return meanings[name]
+    raise SystemExit(f"docs/_fields.yaml does not say what `{table}.{field}` means; add a line there.")
+
+
+def meanings() -> dict[str, str]:
+    """The meanings of all fields, from _fields.yaml."""
+    read: dict[str, str] = yaml.safe_load((HERE / "_fields.yaml").read_text(encoding="utf-8"))
+    return read
+
+
+def _unit(field: str) -> str:
+    return next((unit for suffix, unit in _SUFFIXES if field.endswith(suffix)), "")
+
+
+def _type(annotation: Any) -> str:
+    """A Python annotation in words: `integer or null`, `one of a, b`, `list of number or null`."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(arguments[0])
+    if origin is Literal:
+        return "one of " + ", ".join(str(value) for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type(argument) for argument in arguments)
+    if origin is tuple:
+        return f"list of ({_type(arguments[0])})" if get_origin(arguments[0]) else f"list of {_type(arguments[0])}"
+    if origin is dict:
+        return f"map of {_type(arguments[0])} to {_type(arguments[1])}"
+    name: str = annotation.__name__
+    return _WORDS.get(name, name)
+
+
+def _table(fields: Iterator[tuple[str, str, str, str]]) -> list[str]:
+    lines = ["| field | type | unit | meaning |", "| --- | --- | --- | --- |"]
+    return lines + [f"| `{name}` | {kind} | {unit} | {what} |" for name, kind, unit, what in fields]
+
+
+def events_page() -> str:
+    """docs/events.md: what every event has, then one table for each event."""
+    said = meanings()
+    page = [
+        "# Events",
+        "",
+        _NOTE,
+        "Everything that crosses a process is an event: frozen, typed, with its units in the field names. The event is the row:",
+        "its name is the table, its fields are the columns. *Facts* are what an agent read from one source. *Rows* are what",
+        "operators made of the facts.",
+        "The words are explained in [words.md](words.md), the way of the data in [architecture.md](architecture.md).",
+        "",
+        "## Fields of every event",
+        "",
+        "`event_id`, 32 hex digits, is derived from the fields named as identity: the same statement always has the same id.",
+        "",
+    ]
+    common = events.Event.model_fields
+    page += _table((f.alias or name, _type(f.annotation), _unit(name), said[f.alias or name]) for name, f in common.items())
+    for kind in event_types():
+        layer = "Fact" if issubclass(kind, events.Fact) else "Row" if issubclass(kind, events.Row) else "Event"
+        doc = " ".join((kind.__doc__ or "").split())
+        identity = ", ".join(f"`{name}`" for name in kind.identity)
+        page += ["", f"## {kind.table}", "", f"{layer}. {doc}", "", f"Identity: {identity}.", ""]
+        fields = ((name, kind.model_fields[name]) for name in own_fields(kind))
+        page += _table((name, _type(f.annotation), _unit(name), meaning(said, kind.table, name)) for name, f in fields)
+    return "\n".join(page) + "\n"
+
+
+def roi_page() -> str:
+    """docs/roi.md: one section for each ROI query of the catalogue."""
+    from yolometer_sql.catalog import catalog
+
+    page = [
+        "# ROI queries",
+        "",
+        _NOTE,
+        "`yolometer roi` lists these questions, `yolometer roi NAME` answers one. Unknown values are null, never 0. Units stand",
+        "in the column names. The text of each query lies in `sql/yolometer_sql/roi/`.",
+    ]
+    for name, query in sorted(catalog().items()):
+        page += ["", f"## {name}", "", query.question, "", f"One row is {query.row}.", ""]
+        page += ["| column | unit | meaning |", "| --- | --- | --- |"]
+        page += [f"| `{column.name}` | {column.unit} | {column.meaning} |" for column in query.columns]
+        if query.parameters:
+            page += ["", "| parameter | type | default | meaning |", "| --- | --- | --- | --- |"]
+            page += [f"| `{one.name}` | {one.type} | {one.default or 'empty'} | {one.meaning} |" for one in query.parameters]
+    return "\n".join(page) + "\n"
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every command of the CLI with its help text, as `yolometer COMMAND --help` says it, without colours or frames."""
+    import typer
+    from yolometer.cli import app
+
+    found: list[tuple[str, str]] = []
+
+    def walk(command: Any, name: str, parent: Any) -> None:
+        command.rich_markup_mode = None
+        last = name.rpartition(" ")[2]
+        context = command.context_class(command, info_name=last, parent=parent, terminal_width=100, max_content_width=100)
+        found.append((name, command.get_help(context)))
+        for child, sub in sorted(getattr(command, "commands", {}).items()):
+            if not sub.hidden:
+                walk(sub, f"{name} {child}", context)
+
+    walk(typer.main.get_command(app), "yolometer", None)
+    return found
+
+
+def cli_page() -> str:
+    """docs/cli.md: the help of every command."""
+    page = ["# Commands", "", _NOTE, "Exit codes: 0 fine, 1 failed, 2 wrong usage, 3 nothing to do."]
+    page += ["With `--json` stdout holds JSON and nothing else; logs go to stderr."]
+    for name, text in commands():
+        page += ["", f"## {name}", "", "```text", *(line.rstrip() for line in text.strip().splitlines()), "```"]
+    return "\n".join(page) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"events.md": events_page, "roi.md": roi_page, "cli.md": cli_page}
+
+
+def main() -> None:
+    """Write every generated page that changed."""
+    for name, make in PAGES.items():
+        try:
+            text = make()
+        except ImportError as missing:
+            print(f"docs/{name}: left as it is ({missing})")
+            continue
+        path = HERE / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"docs/{name}: written")
+
+
+if __name__ == "__main__":
+    main()

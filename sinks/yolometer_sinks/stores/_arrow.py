@@ -1,0 +1,154 @@
+"""Events to Arrow: one schema per event class, derived from its pydantic model once, and one table per class and batch.
+
+A missing value stays null and NaN stays NaN. Times become whole milliseconds, rounded half up. Money becomes
+Decimal(18, 6), rounded half to even.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # ships no types
+from yolometer_core.errors import BadInput
+from yolometer_core.events import Event, Row
+
+_MONEY_STEP = Decimal("0.000001")
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+_EARLIEST, _LATEST = 1970, 2261
+_STATE = attrgetter("__dict__")
+_EVENT_ID = attrgetter("event_id")
+Build = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How one event class becomes columns: `event_id`, then its fields in order."""
+
+    schema: Any
+    take: Callable[[dict[str, Any]], tuple[Any, ...]]
+    builds: tuple[Build, ...]
+
+
+@lru_cache(maxsize=None)
+def shape(kind: type[Event]) -> Shape:
+    """Return the shape of an event class. A field of a type that no column has is a TypeError, raised by the tests."""
+    fields = [pa.field("event_id", pa.string(), nullable=False)]
+    builds: list[Build] = []
+    for name, info in kind.model_fields.items():
+        annotation, nullable = _plain(info.annotation)
+        unsigned = any(getattr(mark, "ge", None) == 0 for mark in info.metadata)
+        arrow, build = _column(annotation, unsigned)
+        fields.append(pa.field(name, arrow, nullable=nullable))
+        builds.append(build)
+    return Shape(pa.schema(fields), itemgetter(*kind.model_fields), tuple(builds))
+
+
+def tables(events: Sequence[Event]) -> dict[str, Any]:
+    """Return `{table name: pyarrow.Table}` of the events, in the order in which their classes come first.
+
+    Of the versions of one row only the highest is kept (the later one of equals). Raises BadInput for an event that
+    cannot be a row: a naive time, a year outside 1970 to 2261, a number that its column cannot hold.
+    """
+    groups: dict[type[Event], list[Event]] = {}
+    for event in events:
+        groups.setdefault(type(event), []).append(event)
+    return {kind.table: table(kind, group) for kind, group in groups.items()}
+
+
+def table(kind: type[Event], events: Sequence[Event]) -> Any:
+    """Return one pyarrow.Table of events that are all of `kind`. Raises BadInput as `tables` does."""
+    form = shape(kind)
+    if issubclass(kind, Row):
+        events = _newest(kind, events)
+    try:
+        columns = zip(*map(form.take, map(_STATE, events)), strict=True)
+        arrays = [pa.array(list(map(_EVENT_ID, events)), pa.string())]
+        arrays.extend(build(column) for build, column in zip(form.builds, columns, strict=True))
+        built = pa.Table.from_arrays(arrays, schema=form.schema)
+        for field, array in zip(form.schema, arrays, strict=True):
+            if array.null_count and not field.nullable:
+                raise BadInput(f"A {kind.table} event has no {field.name}, and must have one.")
+    except (pa.ArrowException, OverflowError, KeyError, TypeError, ValueError, InvalidOperation) as error:
+        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(f"A {kind.table} event cannot be stored as a row ({detail}); correct it where it is made.") from error
+    return built
+
+
+def _newest(kind: type[Row], events: Sequence[Event]) -> list[Event]:
+    identity = itemgetter(*kind.identity) if len(kind.identity) > 1 else itemgetter(kind.identity[0])
+    best: dict[Any, Event] = {}
+    for event in events:
+        key = identity(event.__dict__)
+        known = best.get(key)
+        if known is None or event.__dict__["version"] >= known.__dict__["version"]:
+            best[key] = event
+    return list(best.values())
+
+
+def _plain(annotation: Any) -> tuple[Any, bool]:
+    """Take `Annotated` and `| None` off: the bare type, and whether None is allowed."""
+    nullable = False
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation = get_args(annotation)[0]
+        elif origin in (Union, types.UnionType):
+            members = [member for member in get_args(annotation) if member is not types.NoneType]
+            nullable = nullable or len(members) < len(get_args(annotation))
+            if len(members) != 1:
+                raise TypeError(f"a field of several types has no column: {annotation}")
+            annotation = members[0]
+        else:
+            return annotation, nullable
+
+
+def _column(annotation: Any, unsigned: bool) -> tuple[Any, Build]:
+    origin = get_origin(annotation)
+    if annotation is datetime:
+        return pa.timestamp("ms", tz="UTC"), _times
+    if annotation is Decimal:
+        return pa.decimal128(18, 6), _money
+    if annotation is int:
+        return _typed(pa.uint64() if unsigned else pa.int64())
+    if annotation in _BARE:
+        return _typed(_BARE[annotation])
+    if origin is Literal:
+        return _typed(pa.string())
+    if origin is tuple:
+        member, _ = _plain(get_args(annotation)[0])
+        return _typed(pa.list_(_BARE[member]))
+    if origin is dict:
+        return pa.map_(pa.string(), pa.string()), _maps
+    raise TypeError(f"a field of type {annotation} has no column")
+
+
+_BARE: dict[Any, Any] = {str: pa.string(), bool: pa.bool_(), float: pa.float64()}
+
+
+def _typed(arrow: Any) -> tuple[Any, Build]:
+    return arrow, lambda values: pa.array(values, arrow)
+
+
+def _maps(values: Sequence[dict[str, str]]) -> Any:
+    return pa.array([list(value.items()) for value in values], pa.map_(pa.string(), pa.string()))
+
+
+def _money(values: Sequence[Decimal | None]) -> Any:
+    rounded = [None if value is None else value.quantize(_MONEY_STEP) for value in values]
+    return pa.array(rounded, pa.decimal128(18, 6))
+
+
+def _times(values: Sequence[datetime | None]) -> Any:
+    """Whole milliseconds, half up. pyarrow would take a naive time for UTC, hence the guard (events refuse it too)."""
+    for value in values:
+        if value is not None and (value.tzinfo is None or not _EARLIEST <= value.year <= _LATEST):
+            raise ValueError("a time without a zone, or outside the years 1970 to 2261")
+    return pc.round_temporal(pa.array(values, _MICROSECONDS), 1, "millisecond").cast(pa.timestamp("ms", tz="UTC"))

@@ -1,0 +1,131 @@
+"""The part that all ClickHouse stores share: events through Arrow into tables, SQL out, over one clickhouse-connect client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from yolometer_core.errors import BadStore, BadUsage
+from yolometer_core.events import Event
+from yolometer_sinks.stores._arrow import tables
+from yolometer_sinks.stores._base import Table
+from yolometer_sinks.stores._errors import foreign
+from yolometer_sql import migrate
+
+# An insert returns when its rows are in the table, not when they are in a queue of the server.
+INSERT_SETTINGS = {"async_insert": "0"}
+
+
+def insert_arrow(client: Any, table: str, batch: Any) -> None:
+    """Insert one Arrow table over HTTP."""
+    client.insert_arrow(table, batch, settings=INSERT_SETTINGS)
+
+
+def _nothing() -> None:
+    pass
+
+
+class ClientStore:
+    """A store behind a clickhouse-connect client; how rows get in and what closing means is given to it.
+
+    `secrets` are never shown. `insert(client, table, batch)` puts one Arrow table into one table.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        database: str,
+        *,
+        secrets: Sequence[str] = (),
+        create_database: str = "CREATE DATABASE IF NOT EXISTS `{database}`",
+        insert: Callable[[Any, str, Any], None] = insert_arrow,
+        on_close: Callable[[], None] = _nothing,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._database = database
+        self._secrets = tuple(secrets)
+        self._create_database = create_database
+        self._insert = insert
+        self._on_close = on_close
+        self._process = os.getpid()
+        self._ready = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name}>"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def migrate(self) -> list[str]:
+        client = self._usable()
+        with foreign(self._name, self._secrets):
+            if not self._exists(client):
+                client.command(self._create_database.format(database=self._database))
+            self._enter(client)
+        return [migration.stem for migration in migrate.apply(self)]
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Keep the events; see Store.write. In order:
+
+        1. all events become Arrow tables, so that a bad one is found before anything is written;
+        2. each table is inserted and on the disk before the next one.
+
+        A failure in 2 leaves some tables written; the same events again give the same rows.
+        """
+        client = self._entered()
+        batches = tables(events)
+        for table, batch in batches.items():
+            with foreign(self._name, self._secrets, "write"):
+                self._insert(client, table, batch)
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Table:
+        client = self._entered()
+        bound = dict(params or {})
+        with foreign(self._name, self._secrets):
+            answer = client.query(sql, parameters=bound)
+            columns = tuple(answer.column_names)
+            if not columns:  # an answer without rows has no names either
+                columns = tuple(row[0] for row in client.query(f"DESCRIBE (\n{sql}\n)", parameters=bound).result_rows)
+            return Table(columns, [tuple(row) for row in answer.result_rows])
+
+    def command(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
+        client = self._entered()
+        with foreign(self._name, self._secrets):
+            client.command(sql, parameters=dict(params or {}))
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is None or os.getpid() != self._process:
+            return
+        with foreign(self._name, self._secrets):
+            client.close()
+        self._on_close()
+
+    def _usable(self) -> Any:
+        if self._client is None:
+            raise BadUsage(f"The store {self._name} is closed; open it again.")
+        if os.getpid() != self._process:
+            raise BadUsage(f"The store {self._name} was opened before this process was forked; open it in the new process.")
+        return self._client
+
+    def _entered(self) -> Any:
+        """The client, inside its database. Without the database nothing may run: the names would mean other tables."""
+        client = self._usable()
+        if not self._ready:
+            with foreign(self._name, self._secrets):
+                if not self._exists(client):
+                    raise BadStore(f"The store {self._name} has no tables yet; run `yolometer sql migrate`.")
+                self._enter(client)
+        return client
+
+    def _exists(self, client: Any) -> bool:
+        found = client.query("SELECT count() FROM system.databases WHERE name = {name:String}", parameters={"name": self._database})
+        return bool(found.result_rows[0][0])
+
+    def _enter(self, client: Any) -> None:
+        client.database = self._database
+        self._ready = True

@@ -1,0 +1,257 @@
+"""From a training and its books to the rows `run` and `epoch`, and to the work that rates are made of. Pure functions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from yolometer_core.events import Epoch, Run, Status
+from yolometer_core.money import cost_of
+from yolometer_core.tokens import TOKENS_PER_MTOK, equivalent_640
+from yolometer_stream.ops._account import Books, Line, books_of, error_of
+from yolometer_stream.ops._resolve import Training
+from yolometer_stream.ops._times import time_lines
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is told from outside about the hardware and the money of the runs (until meters and price lists tell it)."""
+
+    gpu_model: str | None = None
+    gpus: int | None = None
+    price_per_gpu_hour: Decimal | None = None
+    currency: str | None = None
+    owner: tuple[tuple[str, str], ...] = ()
+
+
+def run_id_of(place: str, training: Training) -> str:
+    """A readable id that is always the same for the same training of the same place."""
+    said = "\x1f".join([place, training.group, str(training.ordinal)])
+    digest = hashlib.blake2b(said.encode(), digest_size=5).hexdigest()
+    name = training.setting("name") or training.group.replace("\\", "/").split("/")[-1] or training.setting("framework") or "run"
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in str(name))[:40]
+    return f"{safe}-{digest}"
+
+
+def _mtok(tokens: float | None) -> float | None:
+    return None if tokens is None else tokens / TOKENS_PER_MTOK
+
+
+def _sum(values: list[float | None]) -> float | None:
+    """The sum; null when any part is unknown."""
+    return None if any(value is None for value in values) else float(sum(value for value in values if value is not None))
+
+
+def _kept_tokens(training: Training, books: Books) -> tuple[float | None, int | None]:
+    """(tokens, images) of the epochs that are in the result, those before the first console or row included."""
+    kept = [line for line in books.lines if line.kept]
+    before = max(min((line.epoch for line in kept), default=1) - 1, 0)
+    tokens, images = _sum([line.tokens for line in kept]), _sum([line.images for line in kept])
+    if before and kept:
+        per_epoch, first = training.setting("images_per_epoch"), kept[0]
+        plain = per_epoch is not None and first.pixels is not None and not first.estimated
+        tokens = tokens + before * per_epoch * first.pixels if plain and tokens is not None and per_epoch and first.pixels else None
+        images = images + before * per_epoch if images is not None and per_epoch is not None else None
+    if not kept and books.epochs_done is None:
+        return None, None
+    return tokens, None if images is None else int(images)
+
+
+def _endless(books: Books) -> bool:
+    return any(line.epoch == 0 for line in books.lines)
+
+
+def status_of(training: Training, books: Books) -> Status | None:
+    """How the training stands; null where no source tells (a table that stops early may have stopped, or still run)."""
+    planned = _planned(training)
+    last = training.sessions[-1] if training.sessions else None
+    unseen = bool(training.table and last and training.table.last_epoch > training.reached > 0)
+    if last is not None and not unseen:
+        error = error_of(last)
+        if last.incident("stopped_early"):
+            return "stopped_early"
+        if last.incident("completed"):
+            return "finished"
+        if error:
+            return "interrupted" if "Interrupt" in error.get("text", "") else "failed"
+    if planned is not None and books.epochs_done is not None and books.epochs_done >= planned > 0 and not training.setting("time_budget"):
+        return "finished"
+    silent = last is not None and (last.headless or last.settings.get("end_line") is False)
+    if last is None or unseen or (last.open is False and silent):
+        return None
+    return "interrupted" if last.open is False else "running" if last.open else None
+
+
+def _best(books: Books) -> tuple[float | None, int | None, float | None]:
+    """(best mAP50-95, its epoch, best top-1): the first of equals; no epoch where rounded figures leave it open."""
+    kept = [line for line in books.lines if line.kept]
+    if min((line.epoch for line in kept), default=0) > 1:
+        # earlier epochs are in no source at hand, and the best may be among them
+        return None, None, None
+    scores = [(line.metric("map50_95"), line) for line in kept]
+    known = [(score, line) for score, line in scores if score is not None and score == score]
+    tops = [(line.metric("top1"), line) for line in kept]
+    known_tops = [(top, line) for top, line in tops if top is not None]
+    best_top = max((top for top, _ in known_tops), default=None)
+    pool = known or known_tops
+    if not pool:
+        return None, None, None
+    best = max(score for score, _ in pool)
+    holders = [line for score, line in pool if score == best]
+    rounded = best > 0 and len(holders) > 1 and any(line.row is None for line in holders)
+    epoch = None if rounded else holders[0].epoch or None
+    return (best if known else None), epoch, best_top
+
+
+def _wasted(books: Books, why: tuple[str, ...]) -> float | None:
+    lines = [line for line in books.lines if line.why_wasted in why]
+    return _mtok(_sum([line.tokens for line in lines])) if books.whole else None
+
+
+def _when(stamp: float | None) -> datetime | None:
+    return None if stamp is None else datetime.fromtimestamp(stamp, UTC)
+
+
+def rows_of(place: str, training: Training, envelope: dict[str, Any], terms: Terms) -> tuple[Run, list[Epoch]]:
+    """The rows of one training. `envelope` holds ts, node, source, seq and version."""
+    books = books_of(training)
+    seconds = time_lines(books)
+    run_id = run_id_of(place, training)
+    epochs = [_epoch(training, line, run_id, envelope) for line in books.lines]
+    return _run(place, training, books, seconds, run_id, envelope, terms), epochs
+
+
+def _run(
+    place: str, training: Training, books: Books, seconds: float | None, run_id: str, envelope: dict[str, Any], terms: Terms
+) -> Run:  # fmt: skip
+    tokens, images = _kept_tokens(training, books)
+    setting = training.setting
+    best, best_epoch, best_top = _best(books)
+    height, width = setting("height_px"), setting("width_px")
+    if width is None:
+        shown = [line.progress for line in books.lines if line.progress and line.progress.get("width_px")]
+        height, width = (shown[-1].get("height_px"), shown[-1]["width_px"]) if shown else (None, None)
+    gpu_model = terms.gpu_model or setting("gpu_model")
+    gpus = terms.gpus or setting("gpus") or (1 if gpu_model or terms.price_per_gpu_hour is not None else None)
+    gpu_seconds = seconds * gpus if seconds is not None and gpus else None
+    cost = cost_of(gpu_seconds, terms.price_per_gpu_hour)
+    status = status_of(training, books)
+    current = books.lines[-1] if books.lines else None
+    under_way = current if current and not current.complete and status == "running" else None
+    memory = max((line.progress.get("gpu_memory_bytes") or 0 for line in books.lines if line.progress), default=0)
+    val_images = setting("val_images")
+    evaluations = sum(1 for line in books.lines if line.evaluation is not None)
+    stamps = [stamp for session in training.sessions for stamp in (session.first_ts, session.last_ts)]
+    stamps += [line.ts for line in books.lines if line.ts is not None]
+    k_tokens = _mtok(tokens)
+    return Run(
+        **envelope,
+        run_id=run_id,
+        place=place,
+        name=setting("name") or training.group.replace("\\", "/").split("/")[-1] or None,
+        framework=setting("framework"),
+        framework_version=setting("framework_version"),
+        task=setting("task"),
+        model=setting("model"),
+        imgsz=width,
+        batch=_last_batch(training),
+        epochs_planned=_planned(training),
+        epochs_done=None if _endless(books) else books.epochs_done,
+        attempts=books.attempts,
+        status=status,
+        images_per_epoch=setting("images_per_epoch"),
+        images=images,
+        tokens_mtok=k_tokens,
+        tokens_640_mtok=None if tokens is None or not height else equivalent_640(tokens, height) / TOKENS_PER_MTOK,
+        tokens_estimated=None if tokens is None else any(line.estimated for line in books.lines if line.kept),
+        wasted_mtok=_wasted(books, ("oom_retry", "nan_replay", "killed", "redone")),
+        wasted_oom_mtok=_wasted(books, ("oom_retry",)),
+        wasted_nan_mtok=_wasted(books, ("nan_replay",)),
+        wasted_kill_mtok=_wasted(books, ("killed", "redone")),
+        val_mtok=_mtok(evaluations * val_images * height * width) if val_images and height and width and training.sessions else None,
+        train_seconds=seconds,
+        rate_mtok_s=k_tokens / seconds if k_tokens is not None and seconds else None,
+        k_s_per_mtok=gpu_seconds / k_tokens if gpu_seconds is not None and k_tokens else None,
+        best_map50_95=best,
+        best_epoch=best_epoch,
+        best_top1=best_top,
+        params=setting("params"),
+        gflops=setting("gflops"),
+        optimizer=setting("optimizer"),
+        precision=setting("precision"),
+        gpu_model=gpu_model,
+        gpus=gpus,
+        gpu_memory_bytes=memory or None,
+        gpu_seconds=gpu_seconds,
+        cost=cost,
+        currency=terms.currency if cost is not None else None,
+        owner=dict(terms.owner),
+        sources=tuple(training.sources),
+        started_ts=_when(min(stamps, default=None)),
+        ended_ts=_when(max(stamps, default=None)) if status not in ("running", None) else None,
+        epoch_now=under_way.epoch or None if under_way else None,
+        iterations_done=(under_way.progress or {}).get("iterations_done") if under_way else None,
+        iterations_total=(under_way.progress or {}).get("iterations_total") if under_way else None,
+    )
+
+
+def _last_batch(training: Training) -> int | None:
+    """The effective batch: after an OOM retry the halved one."""
+    for session in reversed(training.sessions):
+        retry = session.incident("oom_retry")
+        if retry and retry.get("batch"):
+            return int(retry["batch"])
+        if session.settings.get("batch"):
+            return int(session.settings["batch"])
+    value = training.asked.get("batch")
+    return int(value) if value else None
+
+
+def _planned(training: Training) -> int | None:
+    """Planned epochs: what the bars say last, for a time budget changes it while it runs."""
+    if training.setting("time_budget"):
+        shown = [item.progress.get("epochs_total") for session in training.sessions for item in session.tries if item.progress]
+        known = [value for value in shown if value]
+        return int(known[-1]) if known else None
+    planned = training.setting("epochs_planned")
+    if planned is None:
+        shown = [item.progress.get("epochs_total") for session in training.sessions for item in session.tries if item.progress]
+        shown += [row.get("epochs_total") for row in training.table.rows] if training.table else []
+        known = [value for value in shown if value]
+        planned = known[-1] if known else None
+    return int(planned) if planned else None
+
+
+def _epoch(training: Training, line: Line, run_id: str, envelope: dict[str, Any]) -> Epoch:
+    progress, evaluation, row = line.progress or {}, line.evaluation or {}, line.row or {}
+    tokens = _mtok(line.tokens)
+    val_images, height, width = training.setting("val_images"), training.setting("height_px"), training.setting("width_px")
+    told = {**envelope, "ts": _when(line.ts) or envelope["ts"]}
+    return Epoch(
+        **told,
+        run_id=run_id,
+        attempt=line.attempt,
+        epoch=line.epoch,
+        take=line.take,
+        kept=line.kept,
+        why_wasted=line.why_wasted,
+        complete=line.complete,
+        iterations_done=progress.get("iterations_done"),
+        iterations_total=progress.get("iterations_total"),
+        images=line.images,
+        tokens_mtok=tokens,
+        tokens_estimated=None if tokens is None else line.estimated,
+        val_mtok=_mtok(val_images * height * width) if evaluation and val_images and height and width else None,
+        train_seconds=line.train_s,
+        val_seconds=evaluation.get("val_s"),
+        rate_mtok_s=tokens / line.train_s if tokens is not None and line.train_s else None,
+        losses=tuple(row.get("losses") or progress.get("losses") or ()),
+        map50=line.metric("map50"),
+        map50_95=line.metric("map50_95"),
+        top1=line.metric("top1"),
+        gpu_memory_bytes=progress.get("gpu_memory_bytes") or row.get("gpu_memory_bytes"),
+    )
+

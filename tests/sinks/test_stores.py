@@ -1,0 +1,248 @@
+"""What a store promises, on chDB and on a real ClickHouse server: nothing twice, nothing made up, nothing in another zone."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from yolometer_core import events
+from yolometer_core.errors import BadInput, BadStore, BadUsage
+from yolometer_core.events import Epoch, Evaluation, Event, Incident, Progress, Rate, ResultRow, Run, Setting, SourceState, Work
+from yolometer_sinks.open_store import open_store
+from yolometer_sinks.stores._arrow import shape
+from yolometer_sinks.stores._base import Store
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+SAID: dict[str, Any] = {"ts": NOW, "node": "n1", "source": "results.csv", "seq": 7}
+FACT: dict[str, Any] = {**SAID, "place": "/runs/a"}
+TABLES = {kind.table: kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and "table" in vars(kind)}
+STORED = {table: kind for table, kind in TABLES.items() if table != "settle"}
+ONE_OF_EACH: list[Event] = [
+    Setting(**FACT, role="settings", rect=False, batch=0),
+    Progress(**FACT, iterations_done=3, losses=(1.0, None, math.nan)),
+    Evaluation(**FACT, epoch=1, map50_95=0.0),
+    ResultRow(**FACT, epoch=1),
+    Incident(**FACT, what="oom_retry"),
+    SourceState(**FACT, role="table", format="csv", path="/runs/a/results.csv", size_bytes=10),
+    Run(**SAID, run_id="r1", version=1, place="/runs/a", owner={"team": "vision"}, sources=("a", "b"), cost=Decimal("0")),
+    Epoch(**SAID, run_id="r1", version=1, attempt=1, epoch=1, kept=True, complete=True),
+    Work(**SAID, run_id="r1", attempt=1, duration_s=1, amount_mtok=6.5536),
+    Rate(**SAID, run_id=None, window_s=60, rate_mtok_s=1, coverage_ratio=1, active_rate_mtok_s=None),
+]
+
+
+def run(version: int, **fields: Any) -> Run:
+    return Run(**{**SAID, "run_id": "r1", "place": "/runs/a", "version": version, **fields})
+
+
+def epoch(version: int, ts: datetime, tokens_mtok: float) -> Epoch:
+    return Epoch(**{**SAID, "ts": ts}, run_id="r1", version=version, attempt=1, epoch=5, kept=True, complete=True, tokens_mtok=tokens_mtok)
+
+
+def one(store: Store, sql: str) -> Any:
+    return store.query(sql).rows[0][0]
+
+
+def test_the_columns_of_a_table_are_the_fields_of_its_event(store: Store) -> None:
+    for table, kind in STORED.items():
+        rows = store.query(
+            "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String} ORDER BY position",
+            {"table": table},
+        ).rows
+        assert [name for name, _ in rows] == ["event_id", *kind.model_fields], table
+        for (name, column), field in zip(rows, shape(kind).schema, strict=True):
+            assert ("Nullable" in column and not column.startswith("Array")) == field.nullable, (table, name)
+            plain = column.replace("LowCardinality(", "").replace("Nullable(", "").rstrip(")")
+            assert plain.startswith(COLUMN_OF[re.split(r"[<(\[]", str(field.type))[0]]), (table, name, column)
+
+
+def test_the_key_of_a_table_holds_the_identity_of_its_event(store: Store) -> None:
+    keys = dict(store.query("SELECT name, sorting_key FROM system.tables WHERE database = currentDatabase()").rows)
+    for table, kind in STORED.items():
+        assert all(name in keys[table] for name in kind.identity), (table, keys[table])
+
+
+COLUMN_OF = {
+    "string": "String",
+    "int64": "Int64",
+    "uint64": "UInt64",
+    "bool": ("Bool", "UInt8"),
+    "double": "Float64",
+    "timestamp": "DateTime64(3, 'UTC'",
+    "decimal128": "Decimal(18, 6",
+    "list": "Array",
+    "map": "Map(String, String",
+}
+
+
+def test_every_event_of_each_class_reads_back_as_it_was(store: Store) -> None:
+    assert {event.table for event in ONE_OF_EACH} == set(STORED)
+    store.write(ONE_OF_EACH)
+    for event in ONE_OF_EACH:
+        row = store.query(f"SELECT * FROM {event.table}").dicts()[0]
+        for name, value in event.row().items():
+            said = list(value) if isinstance(value, tuple) else value
+            assert repr(row[name]) == repr(said) or row[name] == said, (event.table, name)
+
+
+def test_views_are_there_for_every_table(store: Store) -> None:
+    store.write(ONE_OF_EACH)
+    views = "settings progresses evaluations result_rows incidents source_states runs epochs works rates".split()
+    assert [one(store, f"SELECT count() FROM {view}") for view in views] == [1] * len(STORED)
+
+
+def test_d1_the_same_batch_three_times_is_one_row(store: Store) -> None:
+    for _ in range(3):
+        store.write(ONE_OF_EACH)
+    for event in ONE_OF_EACH:
+        assert one(store, f"SELECT count() FROM {event.table} FINAL") == 1
+    assert one(store, "SELECT sum(amount_mtok) FROM works") == 6.5536
+
+
+def test_d1_two_nodes_with_the_same_path_keep_their_own_facts(store: Store) -> None:
+    store.write([Incident(**{**FACT, "node": node}, what="completed") for node in ("n1", "n2")])
+    assert one(store, "SELECT count() FROM incidents") == 2
+
+
+def test_d3_nan_stays_nan_and_unknown_stays_null(store: Store) -> None:
+    store.write([ResultRow(**FACT, epoch=1, losses=(1.0, 2.0, math.nan, 3.0, None), map50=math.nan, map50_95=None, top1=0.0)])
+    row = store.query("SELECT * FROM result_rows").dicts()[0]
+    assert repr(row["losses"]) == "[1.0, 2.0, nan, 3.0, None]"
+    assert math.isnan(row["map50"]) and row["map50_95"] is None and row["top1"] == 0.0 and row["time_s"] is None
+    known = "arrayFilter(x -> NOT isNaN(x), arrayMap(x -> assumeNotNull(x), arrayFilter(x -> isNotNull(x), losses)))"
+    assert store.query(f"SELECT arrayAvg({known} AS l), length(l) FROM result_rows").rows == [(2.0, 3)]
+
+
+def test_d6_a_naive_time_is_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="zone"):
+        Work(**{**SAID, "ts": datetime(2026, 3, 29, 2, 30)}, run_id="r1", attempt=1, duration_s=1, amount_mtok=1)
+    slipped_in = Work.model_construct(
+        **{**SAID, "ts": datetime(2026, 3, 29, 2, 30)}, schema_version=1, run_id="r1", attempt=1, duration_s=1.0, amount_mtok=1.0
+    )
+    good = ONE_OF_EACH[8]
+    with pytest.raises(BadInput, match="zone"):
+        store.write([good, slipped_in])
+    assert one(store, "SELECT count() FROM works") == 0
+
+
+def test_d6_milliseconds_are_rounded_and_zones_become_utc(store: Store) -> None:
+    berlin = timezone(timedelta(hours=2))
+    times = [NOW.replace(microsecond=123_900), NOW.replace(microsecond=123_499), NOW.replace(microsecond=999_500)]
+    store.write([run(1, started_ts=times[0], ended_ts=times[1], ts=times[2].astimezone(berlin))])
+    row = store.query("SELECT ts, started_ts, ended_ts FROM runs").rows[0]
+    assert row == (NOW + timedelta(seconds=1), NOW.replace(microsecond=124_000), NOW.replace(microsecond=123_000))
+    assert all(value.utcoffset() == timedelta(0) for value in row)
+
+
+@pytest.mark.parametrize("year", [1, 1969, 2262, 9999])
+def test_d6_a_clock_that_is_far_off_is_refused(chdb_store: Store, year: int) -> None:
+    with pytest.raises(BadInput, match="1970"):
+        chdb_store.write([run(1, ended_ts=datetime(year, 6, 1, tzinfo=UTC))])
+
+
+def test_d7_the_highest_version_holds_whatever_the_order(store: Store) -> None:
+    store.write([run(12, tokens_mtok=12.0)])
+    store.write([run(10, tokens_mtok=10.0)])
+    assert store.query("SELECT version, tokens_mtok FROM runs").rows == [(12, 12.0)]
+
+
+def test_d7_two_versions_across_months_are_one_epoch(store: Store) -> None:
+    march = datetime(2026, 3, 31, 23, 59, 59, 900_000, tzinfo=UTC)
+    april = datetime(2026, 4, 1, 0, 0, 0, 100_000, tzinfo=UTC)
+    store.write([epoch(1, march, 100.0)])
+    store.write([epoch(2, april, 100.0)])
+    assert one(store, "SELECT sum(tokens_mtok) FROM epochs") == 100.0
+    months = store.query("SELECT toMonth(ts), sum(tokens_mtok) FROM epochs GROUP BY 1 ORDER BY 1").rows
+    assert months == [(4, 100.0)]
+    assert one(store, "SELECT sumOrNull(tokens_mtok) FROM epochs WHERE ts < '2026-04-01'") is None
+
+
+def test_of_one_write_only_the_highest_version_goes_in(store: Store) -> None:
+    store.write([run(1), run(3, name="newest"), run(2), run(3, name="said last")])
+    assert store.query("SELECT version, name FROM run").rows == [(3, "said last")]
+
+
+def test_a_deleted_run_is_gone_until_a_higher_version(store: Store) -> None:
+    store.write([run(1)])
+    store.write([run(2, is_deleted=True)])
+    assert one(store, "SELECT count() FROM runs") == 0
+    store.write([run(3)])
+    assert one(store, "SELECT count() FROM runs") == 1
+
+
+def test_e4_no_price_is_null_and_a_price_of_nothing_is_zero(store: Store) -> None:
+    store.write([run(1, run_id="unpriced"), run(1, run_id="own", cost=Decimal("0")), run(1, run_id="paid", cost=Decimal("1.23456789"))])
+    assert store.query("SELECT run_id, cost FROM runs ORDER BY run_id").rows == [
+        ("own", Decimal("0.000000")),
+        ("paid", Decimal("1.234568")),
+        ("unpriced", None),
+    ]
+
+
+def test_a_number_no_column_can_hold_is_bad_input(store: Store) -> None:
+    with pytest.raises(BadInput, match="run event"):
+        store.write([run(1, images=2**70)])
+    with pytest.raises(BadInput, match="run event"):
+        store.write([run(1, cost=Decimal(10) ** 13)])
+    assert one(store, "SELECT count() FROM runs") == 0
+
+
+def test_text_of_every_kind_survives(store: Store) -> None:
+    for text in ("", "it's; -- \\ \t\n `x` \"y\"", "ünï 漢字 🚀", "\\N", "null", "a\0b"):
+        store.write([run(1, run_id="x" + text, name=text, owner={"team": text, text: "v"})])
+        row = store.query("SELECT name, owner FROM runs WHERE run_id = {id:String}", {"id": "x" + text}).rows
+        assert row == [(text, {"team": text, **{text: "v"}})]
+
+
+def test_a_parameter_is_only_ever_a_value(store: Store) -> None:
+    store.write([run(1)])
+    for attack in ("' OR 1 = 1 --", "r1'; DROP TABLE run; --", "{other:String}", "\\' OR 1=1 --", "%(x)s"):
+        assert store.query("SELECT run_id FROM runs WHERE run_id = {id:String}", {"id": attack}).rows == []
+        assert store.query("SELECT {id:String} AS said", {"id": attack}).rows == [(attack,)]
+    assert one(store, "SELECT count() FROM runs") == 1
+    with pytest.raises(BadUsage, match="parameter"):
+        store.query("SELECT {n:Int32}", {"n": "1 OR 1 = 1"})
+
+
+def test_an_answer_without_rows_still_has_its_columns(store: Store) -> None:
+    answer = store.query("SELECT run_id, cost FROM runs WHERE run_id = {id:String} SETTINGS join_use_nulls = 1", {"id": "none"})
+    assert answer.columns == ("run_id", "cost") and answer.rows == [] and answer.dicts() == []
+
+
+def test_writing_nothing_is_fine(store: Store) -> None:
+    store.write([])
+
+
+def test_a_store_without_tables_says_so(empty_store: Store) -> None:
+    for call in (lambda: empty_store.query("SELECT 1"), lambda: empty_store.write(ONE_OF_EACH), lambda: empty_store.command("SELECT 1")):
+        with pytest.raises(BadStore, match="yolometer sql migrate"):
+            call()
+    assert empty_store.migrate() == ["0001_first_tables"]
+    assert empty_store.migrate() == []
+
+
+def test_an_unknown_table_column_or_statement_is_bad_store(store: Store) -> None:
+    for sql in ("SELECT * FROM nowhere", "SELECT nothing FROM run", "SELEKT 1"):
+        with pytest.raises(BadStore) as caught:
+            store.query(sql)
+        assert "\n" not in str(caught.value) and "Stack trace" not in str(caught.value)
+
+
+def test_a_closed_store_says_so_and_closes_again(empty_store: Store) -> None:
+    empty_store.close()
+    empty_store.close()
+    with pytest.raises(BadUsage, match="closed"):
+        empty_store.query("SELECT 1")
+
+
+def test_an_unknown_scheme_names_the_known_ones() -> None:
+    with pytest.raises(BadUsage, match="did you mean clickhouse://"):
+        open_store("clikhouse://app:secret@host/db")
+    for url in ("postgres://app:secret@host/db", "secret", "", "chdb:secret", "CHDB://secret"):
+        with pytest.raises(BadUsage, match="chdb:///folder") as caught:
+            open_store(url)
+        assert "clickhouse://" in str(caught.value) and "secret" not in str(caught.value)
