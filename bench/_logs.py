@@ -13,13 +13,14 @@ _HEAD_RECORDS = 13
 
 _BANNER = """\
 Ultralytics 8.4.190 🚀 Python-3.11.7 torch-2.14.1+cu130 CUDA:0 (NVIDIA A100-SXM4-80GB, 81153MiB)
-\x1b[34m\x1b[1mengine/trainer: \x1b[0magnostic_nms=False, amp=True, augment=False, auto_augment=randaugment, batch={batch}, \
-box=7.5, cache=False, cfg=None, classes=None, close_mosaic=10, cls=0.5, compile=False, conf=None, cos_lr=False, \
-data=/data/bench.yaml, deterministic=True, device=0, dfl=1.5, dropout=0.0, epochs={epochs}, exist_ok=False, fraction=1.0, freeze=None, imgsz={imgsz}, \
-iou=0.7, lr0=0.01, lrf=0.01, max_det=300, mode=train, model=yolov8m.pt, momentum=0.937, mosaic=1.0, multi_scale=0.0, name=bench, \
-nbs=64, optimizer=auto, patience=100, plots=True, pretrained=True, project=None, rect=False, resume=False, save=True, \
-save_dir={save_dir}, save_period=-1, seed=0, single_cls=False, split=val, task=detect, time=None, val=True, verbose=True, \
-warmup_epochs=3.0, weight_decay=0.0005, workers=8, workspace=None
+\x1b[34m\x1b[1mengine/trainer: \x1b[0magnostic_nms=False, amp=True, augment=False, auto_augment=randaugment, \
+batch={batch}, box=7.5, cache=False, cfg=None, classes=None, close_mosaic=10, cls=0.5, compile=False, conf=None, \
+cos_lr=False, data=/data/bench.yaml, deterministic=True, device=0, dfl=1.5, dropout=0.0, epochs={epochs}, \
+exist_ok=False, fraction=1.0, freeze=None, imgsz={imgsz}, iou=0.7, lr0=0.01, lrf=0.01, max_det=300, mode=train, \
+model=yolov8m.pt, momentum=0.937, mosaic=1.0, multi_scale=0.0, name=bench, nbs=64, optimizer=auto, patience=100, \
+plots=True, pretrained=True, project=None, rect=False, resume=False, save=True, save_dir={save_dir}, save_period=-1, \
+seed=0, single_cls=False, split=val, task=detect, time=None, val=True, verbose=True, warmup_epochs=3.0, \
+weight_decay=0.0005, workers=8, workspace=None
 YOLOv8m summary: 169 layers, 25,902,640 parameters, 25,902,624 gradients, 79.3 GFLOPs
 \x1b[34m\x1b[1mAMP: \x1b[0mrunning Automatic Mixed Precision (AMP) checks...
 \x1b[34m\x1b[1mAMP: \x1b[0mchecks passed ✅
@@ -64,8 +65,8 @@ def make_console(path: str | Path, records: int, cr: bool) -> Path:
         save_dir="/data/runs/detect/bench",
     )
     redraw, end = ("\r\x1b[K", "") if cr else ("", "\n")
-    bars = [_bar(done, ITERATIONS, 9.2, redraw, end) for done in range(1, ITERATIONS + 1)]
-    val = _bar(VAL_ITERATIONS, VAL_ITERATIONS, 6.1, "", "\n")[1]
+    afters = [f"{140 + at * 37 % 190:11d}{IMGSZ:11d}: {_bar(at + 1, ITERATIONS, 9.2)}{end}" for at in range(ITERATIONS)]
+    val = _bar(VAL_ITERATIONS, VAL_ITERATIONS, 6.1) + "\n"
     left = records
     with target.open("w", encoding="utf-8", newline="") as file:
         head = banner.splitlines(keepends=True)[:left]
@@ -74,10 +75,10 @@ def make_console(path: str | Path, records: int, cr: bool) -> Path:
         for epoch in range(1, epochs + 1):
             base = 1.2 / epoch**0.1
             label = f"{f'{epoch}/{epochs}':>11}"
+            start = f"{redraw}{label}      11.2G"
             frames = [
-                f"{before}{label}      11.2G{base * (1.4 - at / 500):11.4g}{base * (2.1 - at / 400):11.4g}{base + at / 1e3:11.4g}"
-                f"{140 + at * 37 % 190:11d}{IMGSZ:11d}: {after}"
-                for at, (before, after) in enumerate(bars)
+                "%s%11.4g%11.4g%11.4g%s" % (start, base * (1.4 - at / 500), base * (2.1 - at / 400), base + at / 1e3, after)  # noqa: UP031 - faster
+                for at, after in enumerate(afters)
             ]
             map50 = 0.6 * (1 - math.exp(-epoch / 30))
             tail = [
@@ -110,13 +111,12 @@ def make_csv(path: str | Path, rows: int) -> Path:
     return target
 
 
-def _bar(done: int, total: int, per_s: float, redraw: str, end: str) -> tuple[str, str]:
-    """What stands before and behind the numbers of a frame."""
+def _bar(done: int, total: int, per_s: float) -> str:
     full = BAR * done // total
     elapsed_s = done / per_s
     left = f"<{_clock((total - done) / per_s)}" if done < total else ""
     bar = "━" * full + "─" * (BAR - full)
-    return redraw, f"{100 * done // total}% {bar} {done}/{total} {per_s:.1f}it/s {_clock(elapsed_s)}{left}{end}"
+    return f"{100 * done // total}% {bar} {done}/{total} {per_s:.1f}it/s {_clock(elapsed_s)}{left}"
 
 
 def _clock(seconds: float) -> str:

@@ -68,6 +68,8 @@ class Event(BaseModel):
 class Fact(Event):
     """What an agent read from one source of one place."""
 
+    identity: ClassVar[tuple[str, ...]] = ("place", "source", "seq")
+
     place: str
     session: int = Field(default=0, ge=0)
 

@@ -23,9 +23,11 @@ _ITERATION = re.compile(
     rf"(?:load [^,]{{1,30}}, )?(?:train=)?([0-9.]{{1,20}}) ?(seconds|milliseconds|ms), ([0-9]{{1,15}}) images"
 )
 _OF = re.compile(r"([0-9]{1,9})/([0-9]{1,9}): loss=")
-_INPUT = re.compile(r"^\s*0 \w+\s.*?([0-9]{1,5}) x\s*([0-9]{1,5}) x\s*[0-9]{1,4} ->")
+_INPUT = re.compile(r"^\s*0 \w+\s.*?([0-9]{1,5}) x\s*([0-9]{1,5}) x\s*[0-9]{1,4}\s*->")
 _BATCH = re.compile(r"mini_batch = [0-9]{1,9}, batch = ([0-9]{1,9}),.*\btrain = 1\b")
-_RESIZED = re.compile(r"(?:Resizing to initial size:\s*)?([0-9]{2,5})(?: x ([0-9]{2,5}))?\s*")
+_RESIZED = re.compile(r"([0-9]{2,5})(?: x ([0-9]{2,5}))?")
+_RESET = re.compile(r"Resizing to initial size:\s*([0-9]{2,5}) x ([0-9]{2,5})")
+_GPU = re.compile(r"compute_capability = .{1,60}, GPU: (\S.{0,100})")
 _FLOPS = re.compile(r"Total BFLOPS ([0-9.]{1,15})")
 _MAP = re.compile(r"mean[ _]average[ _]precision \(mAP@0?\.50?\) = ([0-9.]{1,12})")
 _SAVED = re.compile(r"Saving weights to (?:.*[/\\])?(.{1,200})_(final|last|best|[0-9]+)\.weights")
@@ -46,7 +48,7 @@ class DarknetConsole:
         lines = [_text.plain(line.encode()) for line in head[:65536].splitlines()]
         if any(_ITERATION.search(line) for line in lines):
             return 95
-        table = any(line.split()[:4] == ["layer", "filters", "size/strd(dil)", "input"] for line in lines)
+        table = any(_is_table(line) for line in lines)
         return 90 if table and any(_INPUT.match(line) for line in lines) else 0
 
     def start(self) -> State:
@@ -78,7 +80,8 @@ class DarknetConsole:
         if state["active"] and iteration <= state["done"]:
             _periodic.begin(state)
             state["net"] = net = {key: net[key] for key in ("height", "width", "batch", "of") if key in net}
-        if not state["active"]:
+        fresh = not state["active"]
+        if fresh:
             state["base"] = iteration - 1
         of = net.get("of", 0)
         line = _periodic.Line(
@@ -92,27 +95,29 @@ class DarknetConsole:
         known: dict[str, Any] = {"batch": total if total and not rest else None, "iterations_planned": of or None}
         if known["batch"] and net.get("batch") and total % net["batch"] == 0 and not net.get("cpu"):
             known["gpus"] = total // net["batch"]
+        if fresh:
+            known["resumed"] = True if iteration > 1 and "width" in net else None
         return [*_periodic.learn(state, _FRAMEWORK, known), *found]
 
     def _other(self, state: State, text: str) -> list[Found]:
         net = state["net"]
         if match := _OF.search(text):
             net["of"] = int(match[2])
-        elif text.split()[:2] == ["layer", "filters"] and state["active"]:
-            _periodic.begin(state)
-            state["net"] = {}
+        elif _is_table(text):
+            self._network(state)
         elif "GPU isn't used" in text:
             net["cpu"] = True
         elif match := _BATCH.search(text):
-            net["batch"] = int(match[1])
-            return _periodic.learn(state, _FRAMEWORK, {"model": net.get("name"), "task": "detect"})
+            self._network(state)
+            state["net"]["batch"] = int(match[1])
+            return _periodic.learn(state, _FRAMEWORK, {"model": net.get("name"), "gpu_model": net.get("gpu"), "task": "detect"})
         elif (match := _INPUT.match(text)) and not state["active"]:
             net.update(width=int(match[1]), height=int(match[2]))
             return _periodic.learn(state, _FRAMEWORK, {"height_px": net["height"], "width_px": net["width"]})
         elif match := _FLOPS.search(text):
             return _periodic.learn(state, _FRAMEWORK, {"gflops": _text.number(match[1])})
         elif match := _MAP.search(text):
-            again, net["evaluated"] = net.get("evaluated"), True
+            again, net["evaluated"] = net.get("evaluated") or not state["active"], True
             return [] if again else [_periodic.evaluation(state, None, map50=_periodic.ratio(_text.number(match[1])))]
         elif match := _SAVED.search(text):
             return self._saved(state, match[1], match[2])
@@ -122,6 +127,12 @@ class DarknetConsole:
             self._size_or_name(net, text.strip())
         return []
 
+    def _network(self, state: State) -> None:
+        """A network is built: after training that is the next process."""
+        if state["active"]:
+            _periodic.begin(state)
+            state["net"] = {key: state["net"][key] for key in ("name", "gpu", "cpu") if key in state["net"]}
+
     def _saved(self, state: State, model: str, which: str) -> list[Found]:
         learned = [] if "model" in state["said"] else _periodic.learn(state, _FRAMEWORK, {"model": model})
         if which != "final" or not state["active"]:
@@ -129,6 +140,11 @@ class DarknetConsole:
         return [*learned, Found(Incident, {"what": "completed"}, state["session"])]
 
     def _size_or_name(self, net: State, text: str) -> None:
+        if (reset := _RESET.match(text)) is not None:
+            net.update(width=int(reset[1]), height=int(reset[2]), resizing=0)
+            return
+        if gpu := _GPU.search(text):
+            net["gpu"] = gpu[1].strip()
         if text.startswith("Resizing"):
             net["resizing"] = 3
         match = _RESIZED.fullmatch(text) if net.get("resizing") else None
@@ -138,6 +154,11 @@ class DarknetConsole:
             net["resizing"] = max(0, net.get("resizing", 0) - 1)
             if len(text) < 100 and _NAME.fullmatch(text):
                 net["name"] = text
+
+
+def _is_table(line: str) -> bool:
+    words = line.split()
+    return words[:2] == ["layer", "filters"] and "input" in words
 
 
 FORMAT = DarknetConsole()

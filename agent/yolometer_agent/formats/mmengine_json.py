@@ -73,6 +73,7 @@ class MmengineJson:
         mm = _mm.start()
         if state["active"]:
             _periodic.begin(state)
+        mm["framework"] = "mmdet"
         state.update(mm=mm, length=None, first=None)
         fields: dict[str, Any] = {}
         for name, read in (("env_info", _mm.environment), ("config", _mm.config)):
@@ -81,6 +82,7 @@ class MmengineJson:
                 fields.update({key: value for key, value in read(mm, part).items() if value is not None})
         if isinstance(line.get("exp_name"), str):
             fields.update(_mm.named(line["exp_name"], certain=True))
+        fields["seed"] = _whole(line.get("seed"))
         fields["framework_version"] = mm["version"].get(mm["framework"])
         return _periodic.learn(state, mm["framework"], fields)
 

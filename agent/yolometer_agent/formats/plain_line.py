@@ -16,12 +16,14 @@ from typing import Any, Literal
 
 from yolometer_agent.formats import _periodic, _text
 from yolometer_agent.formats._base import Found, State
-from yolometer_core.events import Progress
+from yolometer_core.events import Evaluation, Progress
 
 _STAMP = r"(?:\[?[0-9]{2,4}[-/][0-9]{2}[-/0-9]{0,3}[ T][0-9:.,]{5,15}Z?\]?[\s:|-]{1,4}(?:[A-Z]{4,8}[\s:|-]{1,4})?)?"
 _LINE = re.compile(_STAMP + r"\s{0,20}Epoch:?\s{0,8}[\[(]?\s{0,8}([0-9]{1,7})\s?/\s?([0-9]{1,7})[\])]?[\s,;:|-]{1,8}(\S.*)")
 _PAIR = re.compile(r"([A-Za-z][\w./()@-]{0,40})\s?[:=]\s{0,8}([^\s,;|]{1,30})")
 _RATE = frozenset({"ips", "images/s", "img/s", "imgs/s", "images_per_s", "images_per_sec"})
+_MAP50 = frozenset({"map50", "map_50", "map_0.5", "map@0.5", "map@.5", "map50(b)", "bbox_map_50"})
+_MAP50_95 = frozenset({"map50-95", "map50_95", "map_50_95", "map50-95(b)", "bbox_map"})
 _MEMORY = frozenset({"gpu_mem", "mem", "memory", "gpu_memory"})
 
 
@@ -70,7 +72,9 @@ class PlainLine:
             )
         state.update(last=epoch, total=total)
         done = {"epoch": epoch, "epochs_total": total, "iterations_done": 1, "iterations_total": 1}
-        return [*out, Found(Progress, {**done, **fields}, state["session"])]
+        scores: dict[str, Any] = {name: fields.pop(name) for name in ("map50", "map50_95") if name in fields}
+        out.append(Found(Progress, {**done, **fields}, state["session"]))
+        return [*out, Found(Evaluation, {"epoch": epoch, **scores}, state["session"])] if scores else out
 
 
 def _base(number: int, of: int) -> int:
@@ -84,7 +88,7 @@ def _read(text: str) -> tuple[int, int, dict[str, Any]] | None:
     if match is None or int(match[1]) > int(match[2]):
         return None
     pairs = [(key.lower(), value.rstrip(")]")) for key, value in _PAIR.findall(match[3][:4000])]
-    losses = [(key, _text.number(value)) for key, value in pairs if "loss" in key]
+    losses = [(key, _text.number(value)) for key, value in pairs if "loss" in key and not key.startswith("val")]
     losses.sort(key=lambda pair: pair[0] not in {"loss", "total_loss", "train_loss"})
     if len(pairs) < 2 or not losses or any(key in {"iter", "step", "batch"} for key, _ in pairs):
         return None
@@ -92,6 +96,9 @@ def _read(text: str) -> tuple[int, int, dict[str, Any]] | None:
     for key, value in pairs:
         if key in _RATE and (rate := _text.number(value)) is not None and 0 < rate < 1e9:
             fields["images_per_s"] = rate
+        score = key.removeprefix("metrics/")
+        if score in _MAP50 | _MAP50_95 and (metric := _periodic.ratio(_text.number(value))) is not None:
+            fields["map50" if score in _MAP50 else "map50_95"] = metric
         if key in _MEMORY and (memory := _text.size_bytes(value, 1000)) and not value[-1].isdigit():
             fields["gpu_memory_bytes"] = memory
     return int(match[1]), int(match[2]), fields

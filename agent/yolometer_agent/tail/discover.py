@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,10 +48,10 @@ def find(patterns: Sequence[str | Path], *, max_files: int = 100_000, exclude: S
 
 def natural(path: str | Path) -> tuple[object, ...]:
     """Sort key of a path: `train2.log` after `train.log` and before `train10.log`."""
-    parts = Path(path).parts
-    return (*((_natural_name(part), part) for part in parts),)
+    return tuple((_natural_name(part), part) for part in str(path).split("/"))
 
 
+@lru_cache(maxsize=8192)
 def _natural_name(name: str) -> tuple[object, ...]:
     stem, dot, suffix = name.rpartition(".")
     pieces = _DIGITS.split(stem if dot and stem else name)

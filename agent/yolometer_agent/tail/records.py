@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
-from itertools import accumulate, compress, count
-from operator import add
+from itertools import compress
 from typing import Any, NamedTuple
 
 MAX_RECORD_BYTES = 65536
@@ -16,8 +15,8 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs
 class Chunk(NamedTuple):
     """What one read brought: complete records without their end, and what has no end yet.
 
-    `ends(i)` is the position just past the end byte of `records[i]`; it is computed at the first call, so
-    chunks nobody asks cost nothing. `remainder` is the record that is still being written (at most
+    `ends(i)` is the position just past the end byte of `records[i]`; it is computed when asked for, so
+    chunks nobody asks cost nothing; ask in ascending order. `remainder` is the record that is still being written (at most
     `max_record_bytes`); it comes again, longer or complete, with the next chunk.
     """
 
@@ -93,7 +92,7 @@ class Records:
             self._remainder = b" ".join(self._held.replace(b"\0", b"").split())
         records = [self._remainder] if self._remainder else []
         self._position += 1
-        chunk = Chunk(records, _Ends(self._position - 1, [b""], [1]), b"")
+        chunk = Chunk(records, _Ends(self._position - 1, [b""], [True]), b"")
         self._encoding, self._held, self._skipping, self._remainder = None, b"", False, b""
         self._read = self._offset = 0
         return chunk
@@ -173,19 +172,27 @@ class Records:
 
 
 class _Ends:
-    """End positions of the kept parts, found when first asked for."""
+    """End positions of the kept parts, counted on from the last one asked for: in order they cost one pass together."""
 
-    __slots__ = ("_ends", "_keep", "_parts", "_start")
+    __slots__ = ("_at", "_keep", "_kept", "_none", "_part", "_parts", "_start")
 
     def __init__(self, start: int, parts: Sequence[bytes], keep: Sequence[object]) -> None:
         self._start, self._parts, self._keep = start, parts, keep
-        self._ends: list[int] | None = None
+        self._none: object = b"" if keep is parts else False
+        self._kept, self._part, self._at = 0, 0, start
 
     def __call__(self, index: int) -> int:
-        if self._ends is None:
-            ends = map(add, accumulate(map(len, self._parts)), count(self._start + 1))
-            self._ends = list(compress(ends, self._keep))
-        return self._ends[index]
+        if index + 1 < self._kept:
+            self._kept, self._part, self._at = 0, 0, self._start
+        while self._kept <= index:
+            piece = slice(self._part, self._part + index + 1 - self._kept)
+            parts = self._parts[piece]
+            if not parts:
+                raise IndexError(index)
+            self._kept += len(parts) - self._keep[piece].count(self._none)
+            self._part += len(parts)
+            self._at += sum(map(len, parts)) + len(parts)
+        return self._at
 
 
 def _sniff(head: bytes) -> tuple[str, int] | None:

@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS setting
     resumed Nullable(Bool) CODEC(ZSTD(1)),
     resume_epoch Nullable(Int64) CODEC(ZSTD(1)),
     started Nullable(Bool) CODEC(ZSTD(1)),
-    text Nullable(String) CODEC(ZSTD(3))
+    end_line Nullable(Bool) CODEC(ZSTD(1))
 )
 ENGINE = ReplacingMergeTree
 ORDER BY (place, source, seq, node)
@@ -181,7 +181,8 @@ CREATE TABLE IF NOT EXISTS source_state
     format LowCardinality(String) CODEC(ZSTD(1)),
     path String CODEC(ZSTD(1)),
     size_bytes UInt64 CODEC(ZSTD(1)),
-    open_for_writing Nullable(Bool) CODEC(ZSTD(1))
+    open_for_writing Nullable(Bool) CODEC(ZSTD(1)),
+    digest Nullable(String) CODEC(ZSTD(1))
 )
 ENGINE = ReplacingMergeTree
 ORDER BY (place, source, seq, node)

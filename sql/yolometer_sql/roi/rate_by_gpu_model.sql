@@ -16,39 +16,42 @@
 -- Parameters:
 --   model String = '': only this trained model; empty for all
 
--- A function runs on the values under a NULL too, and dividing decimals by 0 is an error: hence the ifNull before it.
-SELECT
-    gpu_model, model, imgsz, runs, consumed_mtok, gpu_seconds, rate_mtok_s_per_gpu, k_s_per_mtok, rate_mtok_s_median, currency,
-    if(isNull(priced_cost) OR isNull(priced_mtok), NULL, CAST(divideDecimal(
-        toDecimal128(ifNull(priced_cost, 0), 6) * 1000, toDecimal128(ifNull(priced_mtok, 1), 6), 6
-    ), 'Decimal(18, 6)')) AS cost_per_gtok,
-    unpriced_runs
-FROM
-(
-SELECT
-    gpu_model,
-    model,
-    imgsz,
-    count() AS runs,
-    sumOrNull(consumed) AS consumed_mtok,
-    sumOrNull(r.gpu_seconds) AS gpu_seconds,
-    sumOrNullIf(consumed, known) / nullIf(sumOrNullIf(r.gpu_seconds, known), 0) AS rate_mtok_s_per_gpu,
-    sumOrNullIf(r.gpu_seconds, known) / nullIf(sumOrNullIf(consumed, known), 0) AS k_s_per_mtok,
-    medianExactOrNull(r.rate_mtok_s) AS rate_mtok_s_median,
-    currency,
-    sumOrNullIf(cost, priced) AS priced_cost,
-    nullIf(sumOrNullIf(consumed, priced), 0) AS priced_mtok,
-    countIf(cost IS NULL) AS unpriced_runs
-FROM
+WITH known_runs AS
 (
     SELECT
         *,
         tokens_mtok + wasted_mtok AS consumed,
-        isNotNull(consumed) AND isNotNull(gpu_seconds) AS known,
+        isNotNull(consumed) AND isNotNull(gpu_seconds) AS timed,
         isNotNull(consumed) AND isNotNull(cost) AS priced
     FROM runs
-) AS r
-WHERE {model:String} = '' OR model = {model:String}
-GROUP BY gpu_model, model, imgsz, currency
+    WHERE {model:String} = '' OR model = {model:String}
+),
+sums AS
+(
+    SELECT
+        gpu_model, model, imgsz, currency,
+        count() AS runs,
+        sumOrNull(r.consumed) AS consumed_mtok,
+        sumOrNull(r.gpu_seconds) AS gpu_seconds,
+        nullIf(sumOrNullIf(r.consumed, timed), 0) AS timed_mtok,
+        nullIf(sumOrNullIf(r.gpu_seconds, timed), 0) AS timed_gpu_seconds,
+        medianExactOrNull(r.rate_mtok_s) AS rate_mtok_s_median,
+        sumOrNullIf(r.cost, priced) AS priced_cost,
+        nullIf(sumOrNullIf(r.consumed, priced), 0) AS priced_mtok,
+        countIf(r.cost IS NULL) AS unpriced_runs
+    FROM known_runs AS r
+    GROUP BY gpu_model, model, imgsz, currency
 )
+SELECT
+    gpu_model, model, imgsz, runs, consumed_mtok, gpu_seconds,
+    timed_mtok / timed_gpu_seconds AS rate_mtok_s_per_gpu,
+    timed_gpu_seconds / timed_mtok AS k_s_per_mtok,
+    rate_mtok_s_median,
+    currency,
+    -- A function also runs on what lies under a NULL, and dividing decimals by 0 is an error: hence the ifNull.
+    if(isNull(priced_cost) OR isNull(priced_mtok), NULL, CAST(divideDecimal(
+        toDecimal128(ifNull(priced_cost, 0), 6) * 1000, toDecimal128(ifNull(priced_mtok, 1), 6), 6
+    ), 'Decimal(18, 6)')) AS cost_per_gtok,
+    unpriced_runs
+FROM sums
 ORDER BY gpu_model NULLS LAST, model NULLS LAST, imgsz NULLS LAST, currency NULLS LAST

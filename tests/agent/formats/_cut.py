@@ -83,7 +83,7 @@ def _epoch(found: Found) -> Any:
 
 
 def _complete(found: Found) -> bool:
-    return found.fields["iterations_done"] == found.fields.get("iterations_total")
+    return bool(found.fields["iterations_done"] == found.fields.get("iterations_total"))
 
 
 def _through_json(state: State) -> State:

@@ -22,7 +22,16 @@ from yolometer_agent.formats import (
 )
 from yolometer_agent.formats._base import Format
 
-MODULES = (darknet_console, mmengine_console, mmengine_json, paddle_console, plain_line, results_txt, settings_yaml, yolox_console)
+MODULES = (
+    darknet_console,
+    mmengine_console,
+    mmengine_json,
+    paddle_console,
+    plain_line,
+    results_txt,
+    settings_yaml,
+    yolox_console,
+)
 FORMATS: dict[str, Format] = {module.__name__.rpartition(".")[2]: module.FORMAT for module in MODULES}
 FILES = [(name, path) for name in FORMATS for path in sorted((CASES / name).iterdir())]
 IDS = [f"{name}-{path.name}" for name, path in FILES]
@@ -67,7 +76,7 @@ FOREIGN = {
     "python": Path(__file__).read_text(),
     "binary": bytes(range(256)).decode("latin-1") * 20,
     "data yaml": "path: ../datasets/coco8\ntrain: images/train\nval: images/val\nnames:\n  0: person\n  1: car\n",
-    "model yaml": "nc: 80\nscales:\n  n: [0.5, 0.25, 1024]\nbackbone:\n  - [-1, 1, Conv, [64, 3, 2]]\nhead:\n  - [-1, 1, Conv, [64, 3, 2]]\n",
+    "model yaml": "nc: 80\nscales:\n  n: [0.5, 0.25, 1024]\nbackbone:\n  - [-1, 1, Conv]\nhead:\n  - [-1, 1, Conv]\n",
     "compose yaml": "version: 3\nservices:\n  web:\n    image: x\nnetworks:\n  a: b\nvolumes:\n  c: d\n",
     "csv": "epoch,time,train/box_loss\n1,2.0,3.0\n",
     "json": '{"a": 1}\n{"iter": 3, "x": 1}\n',
@@ -119,5 +128,14 @@ def test_damaged_files_never_raise(file: tuple[str, Path], seed: int) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_very_long_record_is_read_quickly(name: str) -> None:
     fmt = FORMATS[name]
-    for filler in (b"Epoch: [0] ", b"a: 1, ", b"[1][", b"                ", b"1 x 1 ", b"0.1", b"|", b"Average Precision (AP) @[ IoU=0.50"):
+    for filler in (
+        b"Epoch: [0] ",
+        b"a: 1, ",
+        b"[1][",
+        b"                ",
+        b"1 x 1 ",
+        b"0.1",
+        b"|",
+        b"Average Precision (AP) @[ IoU=0.50",
+    ):
         fmt.fold(fmt.start(), [filler * (2_000_000 // len(filler))])

@@ -7,7 +7,9 @@ from _cut import CASES, facts_of, fields
 from yolometer_agent.formats.results_txt import FORMAT
 from yolometer_core.events import ResultRow
 
-ROW = b"  17/299     7.23G   0.05779   0.00414       nan   0.08836        28       640    0.9    0.8    0.7    0.5    0.1158  0.007035   0.03733"
+ROW = b"".join(
+    b"%10s" % cell for cell in b"17/299 7.23G 0.05779 0.00414 nan 0.08836 28 640 0.9 0.8 0.7 0.5 0.1158 0.007035 0.03733".split()
+)
 
 
 def test_the_rows_of_a_run() -> None:

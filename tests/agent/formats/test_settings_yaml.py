@@ -173,10 +173,11 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
-KEYS = st.sampled_from(
-    "task mode model weights cfg hyp batch_size total_batch_size imgsz img_size batch epochs time save_dir name optimizer amp seed fraction rect "
-    "multi_scale device resume adam v5_metric close_mosaic min_items cutoff".split()
+NAMES = (
+    "task mode model weights cfg hyp batch_size total_batch_size imgsz img_size batch epochs time save_dir name optimizer "
+    "amp seed fraction rect multi_scale device resume adam v5_metric close_mosaic min_items cutoff"
 )
+KEYS = st.sampled_from(NAMES.split(" "))
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=12), st.booleans())

@@ -28,7 +28,16 @@ def test_plain_text_has_no_colours(record: bytes, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("0.5", 0.5), ("1e-5", 1e-5), ("8.88429e+37", 8.88429e37), (" -1 ", -1), ("inf", math.inf), ("-inf", -math.inf), (".5", 0.5), ("1.", 1)],
+    [
+        ("0.5", 0.5),
+        ("1e-5", 1e-5),
+        ("8.88429e+37", 8.88429e37),
+        (" -1 ", -1),
+        ("inf", math.inf),
+        ("-inf", -math.inf),
+        (".5", 0.5),
+        ("1.", 1),
+    ],
 )
 def test_a_number(text: str, value: float) -> None:
     assert _text.number(text) == value
@@ -58,7 +67,15 @@ def test_sizes_know_their_base() -> None:
 
 
 def test_durations() -> None:
-    told = {"0.4s": 0.4, "1:05": 65, "1:02:03": 3723, "1 day, 2:03:04": 93784, "2 days, 0:00:00": 172800, "12ms": 0.012, "00:00": 0}
+    told = {
+        "0.4s": 0.4,
+        "1:05": 65,
+        "1:02:03": 3723,
+        "1 day, 2:03:04": 93784,
+        "2 days, 0:00:00": 172800,
+        "12ms": 0.012,
+        "00:00": 0,
+    }
     assert {text: _text.clock_s(text) for text in told} == pytest.approx(told)
     assert [_text.clock_s(text) for text in ("?", "12", "", "1:2:3:4", "-1:00", "s")] == [None] * 6
 

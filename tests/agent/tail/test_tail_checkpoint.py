@@ -114,7 +114,7 @@ def test_only_the_backup_is_left(path: Path) -> None:
 
 
 def test_a_list_is_no_state(path: Path) -> None:
-    Checkpoint(path).save([1])  # type: ignore[arg-type]
+    Checkpoint(path).save([1])
     assert Checkpoint(path).load() is None
 
 

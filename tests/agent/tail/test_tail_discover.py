@@ -18,7 +18,7 @@ def make(root: Path, *names: str) -> None:
 
 
 def names(root: Path, *patterns: str | Path, **options: object) -> list[str]:
-    found = find([root / pattern for pattern in patterns], **options)  # type: ignore[arg-type]
+    found = find([root / pattern for pattern in patterns], **options)
     return [str(path.relative_to(root)) for path in found.files]
 
 

@@ -78,6 +78,15 @@ def test_records_are_what_a_plain_reading_gives(raw: bytes) -> None:
         assert whole(raw)[0] == expected or len(raw) < 2
 
 
+def test_ends_may_be_asked_in_any_order() -> None:
+    chunk = Records(max_record_bytes=4).feed(b"\n\na\r\n\nlong one\nbb\n\nccc\nd")
+    assert chunk is not None
+    assert chunk.records == [b"a", b"bb", b"ccc"]
+    assert [chunk.ends(index) for index in (2, 0, 0, 1, 2, 1)] == [23, 4, 4, 18, 23, 18]
+    with pytest.raises(IndexError):
+        chunk.ends(3)
+
+
 def test_crlf_counts_both_bytes_and_ends_at_the_first() -> None:
     assert whole(b"ab\r\n\r\ncd\n")[0] == [(3, b"ab"), (9, b"cd")]
 

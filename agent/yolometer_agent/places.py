@@ -1,0 +1,96 @@
+"""Places: which training directory a source belongs to, and which directories are copies of one that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from yolometer_agent.reader import digest_of
+
+
+class KnownSource(NamedTuple):
+    """A source that a store already holds: its place, where its file was, and the digest of its content then."""
+
+    place: str
+    path: str
+    digest: str
+
+
+def place_of(node: str, folder: Path) -> str:
+    """The name of a place: the node, and the real path of the folder."""
+    return f"{node}:{folder}"
+
+
+def home_of(log: Path, save_dir: str, declared: Mapping[str, list[str]], working_dir: Path | None = None) -> Path | None:
+    """The folder that a console log means by `save_dir`; None when it cannot be found here (then the log's own folder is meant).
+
+    `declared` maps directories as settings files name them to the folders those files lie in: a folder that was
+    moved together with its settings is still found by the name it had.
+    """
+    own = log.parent
+    named = declared.get(save_dir.rstrip("/\\"), [])
+    if str(own) in named:
+        return own
+    meant = Path(save_dir)
+    bases = [working_dir] if working_dir else []
+    candidates = [meant] if meant.is_absolute() else [base / meant for base in (*bases, own, *list(own.parents)[:8])]
+    for candidate in candidates:
+        try:
+            if candidate.is_dir():
+                return candidate.resolve()
+        except OSError:
+            continue
+    return Path(named[0]) if len(named) == 1 else None
+
+
+def copies(folders: Mapping[Path, Iterable[Path]], known: Iterable[KnownSource], name: Callable[[Path], str]) -> dict[Path, str]:
+    """Which folders hold nothing but copies of the logs and tables of another one: `{folder: the one it copies}`.
+
+    `folders` maps each folder to its logs and tables (no settings), in the order in which they count; `known` is what
+    the store holds; `name` gives the place of a folder. A folder that the store knows by its place is no copy. A log
+    that ends earlier than its twin, and is the same so far, is a copy too.
+    """
+    by_digest: dict[str, set[str]] = {}
+    files: dict[str, dict[str, Path]] = {}
+    homes: set[str] = set()
+    for source in known:
+        by_digest.setdefault(source.digest, set()).add(source.place)
+        files.setdefault(Path(source.path).name, {})[source.place] = Path(source.path)
+        homes.add(source.place)
+    found: dict[Path, str] = {}
+    for folder, members in folders.items():
+        place = name(folder)
+        digests = {path: digest for path in members if (digest := digest_of(path))}
+        twins = None
+        for path, digest in digests.items():
+            same = by_digest.get(digest, set()) | {other for other, file in files.get(path.name, {}).items() if _begins_alike(path, file)}
+            twins = same if twins is None else twins & same
+        others = (twins or set()) - {place}
+        if others and place not in homes:
+            found[folder] = min(others)
+            continue
+        homes.add(place)
+        for path, digest in digests.items():
+            by_digest.setdefault(digest, set()).add(place)
+            files.setdefault(path.name, {})[place] = path
+    return found
+
+
+def _begins_alike(one: Path, other: Path, block_bytes: int = 1 << 16) -> bool:
+    """Whether one file is the other as it was at an earlier time: not empty, and the same bytes up to its end."""
+    try:
+        if one.samefile(other):
+            return False
+        left = min(one.stat().st_size, other.stat().st_size)
+        if left < 64:
+            return False
+        with one.open("rb") as a, other.open("rb") as b:
+            while left > 0:
+                step = min(left, block_bytes)
+                if a.read(step) != b.read(step):
+                    return False
+                left -= step
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,219 @@
+"""Reader: one file from bytes to facts. Follows it, recognises its format, folds its records, and says where it stands."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from yolometer_agent.formats._base import Format, Found
+from yolometer_agent.recognise import HEAD_BYTES, best_format, decide
+from yolometer_agent.tail.follow import Follow
+from yolometer_core.events import Fact, Role, SourceState
+
+READ_BYTES = 1 << 18
+LARGEST_DOCUMENT = 1 << 20
+_SLOTS = 8
+"""`seq` is the position of a record's end times this, plus the number of the fact in the record."""
+
+
+class Reader:
+    """Turns one file into the facts of one source.
+
+    `place` and `source` name what the facts are about; `now` gives the time of an observation. The facts depend on
+    the bytes alone, not on how they arrived; only their `ts` is when they were seen.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        formats: Mapping[str, Format],
+        *,
+        node: str,
+        place: str,
+        source: str,
+        state: dict[str, Any] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.path = path
+        self.place = place
+        self.source = source
+        self._node = node
+        self._formats = formats
+        self._now = now
+        saved = state or {}
+        self.format: str | None = saved.get("format")
+        self._parser: dict[str, Any] = saved.get("parser", {})
+        self._hopeless = bool(saved.get("hopeless"))
+        self._document: list[Any] = saved.get("document", [0, ""])
+        self._told: list[Any] = saved.get("told", [])
+        self._follow = Follow(path, saved.get("follow"))
+        self._peeked: list[Any] = []
+        self.silent = False
+
+    @property
+    def problem(self) -> str | None:
+        """Why the file cannot be read, or why it says nothing; one sentence, None when all is well."""
+        if self._follow.problem:
+            return self._follow.problem
+        if self.format is None and self.silent:
+            return f"{self.path} is no training log, table or settings file that yolometer knows; name another file."
+        return None
+
+    @property
+    def role(self) -> Role | None:
+        return self._formats[self.format].role if self.format else None
+
+    def poll(self) -> tuple[list[Fact], bool]:
+        """(facts that are new, whether there may be more at once)."""
+        if self.format and self._formats[self.format].whole_document:
+            return self._read_document(), False
+        batch = self._follow.poll(READ_BYTES)
+        if batch is None:
+            return [], False
+        records, ends = list(batch.chunk.records), batch.chunk.ends
+        if self.format is None:
+            return self._recognise(batch.at_end, batch.fresh)
+        fmt = self._formats[self.format]
+        if batch.fresh and batch.incarnation and fmt.role == "table":
+            # another file at the same path is another table; the console of a rotated log goes on
+            self._parser = fmt.start()
+        facts = [self._fact(found, ends(at) * _SLOTS + slot) for at, found, slot in _slots(fmt.fold(self._parser, records))]
+        facts += self._peek(fmt, batch.chunk.remainder)
+        return facts, not batch.at_end
+
+    def state(self) -> dict[str, Any]:
+        """Where to go on, as a JSON dict; to be saved after the facts were handed on."""
+        follow = self._follow.state() if self.format or self._hopeless else None
+        return {"format": self.format, "parser": self._parser, "follow": follow, "hopeless": self._hopeless,
+                "document": self._document, "told": self._told}  # fmt: skip
+
+    def close(self) -> None:
+        self._follow.close()
+
+    def look(self) -> str | None:
+        """The format of the file by its head, without reading on; None when it is not known."""
+        return self.format or decide(self._formats, _head_records(self.path))
+
+    def stands(self, open_for_writing: bool | None, *, digest: bool) -> list[Fact]:
+        """What the agent knows of the source itself, if that changed since it was last said."""
+        if self.format is None:
+            return []
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            return []
+        role = self._formats[self.format].role
+        position = self._document[0] if role == "settings" else self._follow.state()["records"]["position"]
+        if [position, open_for_writing] == self._told[:2] and (not digest or self._told[2:] == [True]):
+            return []
+        self._told = [position, open_for_writing, digest]
+        rank = {None: 0, True: 2, False: 4}[open_for_writing] + digest
+        return [
+            SourceState(ts=self._now(), node=self._node, source=self.source, seq=position * _SLOTS + rank, place=self.place, role=role,
+                        format=self.format, path=str(self.path), size_bytes=size, open_for_writing=open_for_writing,
+                        digest=digest_of(self.path) if digest else None)
+        ]  # fmt: skip
+
+    def _recognise(self, at_end: bool, fresh: bool) -> tuple[list[Fact], bool]:
+        """Look at the head until it is known; then read from the start. A head that says nothing is not looked at again."""
+        if self._hopeless and not fresh:
+            return [], False
+        document = self._as_document()
+        if document is not None:
+            return document, False
+        name = decide(self._formats, _head_records(self.path))
+        if name is None:
+            self._hopeless = _size(self.path) >= HEAD_BYTES
+            self.silent = at_end or self._hopeless
+            return [], False
+        self.format, self._parser, self._hopeless = name, self._formats[name].start(), False
+        self._follow.close()
+        self._follow = Follow(self.path)
+        return self.poll()
+
+    def _as_document(self) -> list[Fact] | None:
+        try:
+            if self.path.stat().st_size > LARGEST_DOCUMENT:
+                return None
+            text = self.path.read_bytes()
+        except OSError:
+            return None
+        found = best_format(self._formats, text.decode("utf-8", "replace"), whole=True)
+        if found is None:
+            return None
+        self.format = found[0]
+        return self._read_document()
+
+    def _read_document(self) -> list[Fact]:
+        assert self.format is not None
+        try:
+            seen = self.path.stat()
+            stamp = f"{seen.st_ino}/{seen.st_size}/{seen.st_mtime_ns}"
+            if stamp == self._document[1] or seen.st_size > LARGEST_DOCUMENT:
+                return []
+            text = self.path.read_bytes()
+        except OSError:
+            return []
+        self._document = [self._document[0] + 1, stamp]
+        fmt = self._formats[self.format]
+        version = self._document[0]
+        return [
+            self._fact(found._replace(session=version - 1), version * _SLOTS + slot) for _, found, slot in _slots(fmt.fold(fmt.start(), [text]))
+        ]
+
+    def _peek(self, fmt: Format, remainder: bytes) -> list[Fact]:
+        if not remainder:
+            return []
+        found = fmt.peek(self._parser, remainder)
+        said = [[item.kind.__name__, item.fields] for item in found]
+        if said == self._peeked:
+            return []
+        self._peeked = said
+        at = (self._follow.state()["records"]["position"] + len(remainder)) * _SLOTS
+        return [self._fact(item, at + slot) for slot, item in enumerate(found[:_SLOTS])]
+
+    def _fact(self, found: Found, seq: int) -> Fact:
+        return found.kind(
+            ts=self._now(), node=self._node, source=self.source, seq=seq, place=self.place, session=found.session, **found.fields
+        )  # fmt: skip
+
+
+def _slots(found: list[tuple[int, Found]]) -> list[tuple[int, Found, int]]:
+    """Number the facts of one record from 1, so that each has a `seq` of its own (0 is for what a peek says)."""
+    numbered: list[tuple[int, Found, int]] = []
+    last, slot = -1, 0
+    for at, item in found:
+        slot = slot + 1 if at == last else 1
+        last = at
+        numbered.append((at, item, min(slot, _SLOTS - 1)))
+    return numbered
+
+
+def _head_records(path: Path) -> list[bytes]:
+    """The complete records of the head of a file."""
+    follow = Follow(path)
+    try:
+        batch = follow.poll(HEAD_BYTES)
+        return list(batch.chunk.records) if batch else []
+    finally:
+        follow.close()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def digest_of(path: Path) -> str | None:
+    """Digest of the whole content of a file; None when it cannot be read or is empty."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+            return found.hexdigest() if file.tell() else None
+    except OSError:
+        return None

@@ -1,0 +1,130 @@
+"""Box: everything in one process: agent, operators, store. The in-process runner."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from yolometer_agent import formats as format_parts
+from yolometer_agent.agent import Agent
+from yolometer_agent.formats._base import Format
+from yolometer_agent.places import KnownSource
+from yolometer_agent.tail.checkpoint import Checkpoint
+from yolometer_core.errors import YolometerError
+from yolometer_core.events import Event, Fact, Progress, Run, Settle, Work
+from yolometer_core.parts import discover
+from yolometer_sinks.stores._base import Store
+from yolometer_sinks.writer import Writer
+from yolometer_stream import ops
+from yolometer_stream.advance import States, advance
+from yolometer_stream.operator import Operator
+from yolometer_stream.ops._rows import Terms
+from yolometer_stream.ops.run import Runs
+
+STATE_VERSION = 1
+
+
+def formats() -> dict[str, Format]:
+    """All log formats, by discovery."""
+    return discover(format_parts, "FORMAT", Format)
+
+
+def operators(terms: Terms) -> dict[str, Operator]:
+    """All operators, by discovery; `terms` says what hardware and prices are told from outside."""
+    found: dict[str, Operator] = discover(ops, "OPERATOR", Operator)
+    return {name: replace(part, terms=terms) if isinstance(part, Runs) else part for name, part in found.items()}
+
+
+def known_sources(store: Store) -> list[KnownSource]:
+    """The logs and tables that a store holds with a digest."""
+    rows = store.query("SELECT place, path, digest FROM source_states WHERE digest IS NOT NULL AND role != 'settings'").rows
+    return [KnownSource(*row) for row in rows]
+
+
+def keeps(event: Event) -> bool:
+    """Whether an event is a row of the store: progress inside an epoch and what only feeds other operators is not."""
+    if isinstance(event, Progress):
+        return event.epoch is None or event.iterations_done == event.iterations_total
+    return not isinstance(event, Work | Settle)
+
+
+class Box:
+    """Drives the operators with facts and writes what they say. One thread.
+
+    The order of side effects of `take`, `settle` and `save`:
+    1. Facts go through `advance`; facts and rows are handed to the writer.
+    2. `settle` tells the operators that the batch is over; changed rows follow; the writer flushes: all is stored.
+    3. Only then `save` replaces the checkpoint (positions of the agent, states of the operators, in one file).
+    A crash before 3 reads the same bytes again; the states are as old as the positions, so the rows are the same.
+    """
+
+    def __init__(self, store: Store, terms: Terms, *, node: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._operators = operators(terms)
+        self._writer = Writer(store)
+        self._node = node
+        self._now = now
+        self.states: States = {}
+        self.touched: dict[str, None] = {}
+        self.runs: dict[str, Run] = {}
+        self.facts = 0
+        self.rows = 0
+
+    def take(self, facts: Iterable[Fact]) -> None:
+        """Advance the operators by facts."""
+        for fact in facts:
+            self.facts += 1
+            self.touched[fact.place] = None
+            self._keep([fact, *advance(self._operators, self.states, fact)])
+
+    def settle(self) -> list[Run]:
+        """End the batch: store all, and return the runs that changed."""
+        changed: dict[str, Run] = {}
+        for place in self.touched:
+            settle = Settle(ts=self._now(), node=self._node, source="box", seq=0, place=place)
+            said = advance(self._operators, self.states, settle)
+            self._keep(said)
+            changed |= {event.run_id: event for event in said if isinstance(event, Run)}
+        self.touched.clear()
+        self._writer.flush()
+        for run_id, run in changed.items():
+            if run.is_deleted:
+                self.runs.pop(run_id, None)
+            else:
+                self.runs[run_id] = run
+        return [run for run in changed.values() if not run.is_deleted]
+
+    def forget(self, places: Iterable[str]) -> None:
+        """Drop the states of places that were read to their end; their rows are in the store."""
+        for place in places:
+            for name in ("run",):
+                self.states.get(name, {}).pop(place, None)
+        self.states.pop("rate", None)
+
+    def _keep(self, events: list[Event]) -> None:
+        rows = [event for event in events if keeps(event)]
+        self.rows += len(rows)
+        self._writer.add(rows)
+
+
+def save(checkpoint: Checkpoint, agent: Agent, box: Box) -> None:
+    """Write where agent and operators are, in one file that is replaced as a whole."""
+    checkpoint.save({"version": STATE_VERSION, "agent": agent.state(), "states": box.states})
+
+
+def load(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
+    """What `save` wrote; None when there is none, or one that this version cannot read (then all is read again)."""
+    state = checkpoint.load()
+    return state if state and state.get("version") == STATE_VERSION else None
+
+
+@contextlib.contextmanager
+def closing(store: Store) -> Any:
+    """Close the store whatever happens; an error while closing never hides the first one."""
+    try:
+        yield store
+    finally:
+        with contextlib.suppress(YolometerError):
+            store.close()

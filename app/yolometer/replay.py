@@ -1,0 +1,117 @@
+"""Replay: finished or running training directories and bare log files, read once through the same pipeline as live ones."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from yolometer.box import Box, formats, known_sources
+from yolometer_agent.agent import Agent
+from yolometer_core.errors import BadUsage, Unavailable
+from yolometer_core.events import Fact
+from yolometer_sinks.stores._base import Store
+from yolometer_stream.ops._rows import Terms
+
+BATCH_FACTS = 5_000
+
+
+@dataclass
+class Replayed:
+    """What a replay found: ids of the runs it read, and what it skipped with the reason."""
+
+    run_ids: list[str] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    files: int = 0
+    facts: int = 0
+
+
+def replay(
+    paths: Sequence[str],
+    store: Store,
+    terms: Terms,
+    *,
+    node: str | None = None,
+    keep_copies: bool = False,
+    progress: Callable[[int, int, str], None] = lambda done, total, name: None,
+) -> Replayed:
+    """Read every log, table and settings file below `paths` into the store.
+
+    `progress(done, total, file)` is called for each file. Raises BadUsage when no path exists at all, Unavailable
+    or BadStore from the store. What cannot be read or recognised is in `skipped`; the rest is done all the same.
+    """
+    node = node or socket.gethostname()
+    _check(paths)
+    agent = Agent([_pattern(path) for path in paths], formats(), node=node, known=known_sources(store), keep_copies=keep_copies, now=_changed)
+    box = Box(store, terms, node=node)
+    try:
+        return _read(agent, box, progress)
+    finally:
+        agent.close()
+
+
+def _read(agent: Agent, box: Box, progress: Callable[[int, int, str], None]) -> Replayed:
+    files = [path for path in agent.scan() if str(path) not in agent.skipped]
+    files.sort(key=lambda path: path.suffix not in (".yaml", ".yml"))
+    folders: dict[Path, list[Path]] = {}
+    for path in files:
+        folders.setdefault(path.parent, []).append(path)
+    done = 0
+    skipped = dict(agent.skipped)
+    # settings first: they say by what name a directory that was moved is known
+    settings = [path for path in files if path.suffix in (".yaml", ".yml")]
+    box.take(agent.poll(settings)[0])
+    for folder in sorted(folders):
+        for path in folders[folder]:
+            progress(done, len(files), str(path))
+            _drain(agent, box, path)
+            done += 1
+            problem = agent.problem_of(path)
+            if problem or agent.format_of(path) is None:
+                skipped[str(path)] = problem or _silent(path)
+        box.take(agent.stands(folders[folder], digest=True))
+    box.settle()
+    progress(done, len(files), "")
+    found = Replayed(sorted(box.runs), [{"path": path, "reason": why} for path, why in sorted(skipped.items())], len(files), box.facts)
+    return found
+
+
+def _drain(agent: Agent, box: Box, path: Path) -> None:
+    more = True
+    while more:
+        facts, more = agent.poll([path])
+        box.take(facts)
+        if box.facts_waiting() > BATCH_FACTS:
+            box.flush()
+
+
+def _changed(path: Path) -> datetime:
+    """When a file changed last: the time of all it says, when it is read afterwards."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except (OSError, ValueError, OverflowError):
+        return datetime.now(UTC)
+
+
+def _silent(path: Path) -> str:
+    try:
+        if path.stat().st_size == 0:
+            return "It is empty."
+    except OSError as error:
+        return f"It cannot be read ({error.strerror})."
+    return "It is no training log, table or settings file that yolometer knows."
+
+
+def _check(paths: Sequence[str]) -> None:
+    if not paths:
+        raise BadUsage("Name at least one training directory or log file to replay.")
+
+
+def _pattern(path: str) -> str:
+    return str(Path(path).expanduser())
+
+
+__all__ = ["Fact", "Replayed", "Unavailable", "replay"]
