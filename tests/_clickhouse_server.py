@@ -27,6 +27,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Store
 
@@ -59,6 +60,9 @@ _USERS = f"""<clickhouse>
   <default><password></password>{_LOCAL}
    <grants><query>GRANT SYSTEM LISTEN ON *.*</query><query>GRANT SELECT ON system.numbers</query></grants></default>
   <app><password>{PASSWORD}</password>{_LOCAL}</app>
+  <narrow><password>{PASSWORD}</password>{_LOCAL}<grants>
+   <query>GRANT SELECT, INSERT, CREATE TABLE, CREATE VIEW, DROP VIEW ON narrow.*</query>
+   <query>GRANT TABLE ENGINE ON ReplacingMergeTree</query></grants></narrow>
   <reader><password>{PASSWORD}</password>{_LOCAL}<grants><query>GRANT SELECT ON *.*</query></grants></reader>
  </users></clickhouse>"""
 
@@ -89,9 +93,13 @@ def start() -> Server:
     folder = Path(tempfile.mkdtemp(prefix="yolometer-clickhouse-", dir=MEMORY))
     (folder / "config.xml").write_text(_CONFIG.format(folder=folder))
     (folder / "users.xml").write_text(_USERS)
-    with open(folder / "output", "wb") as output:
+    with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(folder)], stdout=output, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True
+            [sys.executable, "-c", _CHILD, str(folder)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            start_new_session=True,
         )
     port_file = folder / "port"
     deadline = time.monotonic() + 30

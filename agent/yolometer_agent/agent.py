@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from yolometer_agent.formats._base import Format
-from yolometer_agent.places import KnownSource, copies, home_of, place_of
+from yolometer_agent.places import KnownSource, copies, folder_of, home_of, place_of
 from yolometer_agent.reader import Reader, digest_of
 from yolometer_agent.tail.discover import find
 from yolometer_agent.tail.writers import Writers, writers
@@ -90,7 +90,7 @@ class Agent:
             paths += [opened.path for opened in self._writers.open_files()]
         new = [path for path in dict.fromkeys(paths) if str(path) not in self._sources and str(path) not in self._copied]
         for path in new:
-            own = place_of(self.node, path.parent)
+            own = place_of(self.node, folder_of(path))
             self._sources[str(path)] = _Source(self._reader(path, own, path.name, None), settled=False)
         self._set_copies_aside(new)
         return new
@@ -183,7 +183,7 @@ class Agent:
     def _at(self, source: _Source, home: Path | None) -> list[Fact]:
         """The place is known: give the facts held so far."""
         reader = source.reader
-        if home is not None and home != reader.path.parent:
+        if home is not None and home != folder_of(reader.path):
             reader.place, reader.source = place_of(self.node, home), str(reader.path)
         source.settled = True
         held = [fact.model_copy(update={"place": reader.place, "source": reader.source}) for fact in source.held]
@@ -195,8 +195,9 @@ class Agent:
         for fact in facts:
             if isinstance(fact, Setting) and fact.role == "settings" and fact.save_dir:
                 folders = self._declared.setdefault(fact.save_dir.rstrip("/\\"), [])
-                if str(reader.path.parent) not in folders:
-                    folders.append(str(reader.path.parent))
+                folder = str(folder_of(reader.path))
+                if folder not in folders:
+                    folders.append(folder)
 
     def _open(self, reader: Reader) -> bool | None:
         """Whether a process still writes a console; None for other sources and where it cannot be told."""
@@ -233,7 +234,7 @@ class Agent:
             return
         mains = {folder: [path for path in members if self._is_main(path)] for folder, members in folders.items()}
         known = self._known + self._followed(set(folders))
-        for folder, twin in copies(mains, known, lambda item: place_of(self.node, item)).items():
+        for folder, twin in copies(mains, known, lambda item: place_of(self.node, item.resolve())).items():
             for path in folders[folder]:
                 self._copied[str(path)] = twin
                 self.skipped[str(path)] = f"It is a copy of {twin.partition(':')[2]} and would count twice; --keep-copies counts it."

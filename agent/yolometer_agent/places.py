@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,13 +23,18 @@ def place_of(node: str, folder: Path) -> str:
     return f"{node}:{folder}"
 
 
+def folder_of(path: Path) -> Path:
+    """The real folder that a file lies in."""
+    return Path(os.path.realpath(path.parent))
+
+
 def home_of(log: Path, save_dir: str, declared: Mapping[str, list[str]], working_dir: Path | None = None) -> Path | None:
     """The folder that a console log means by `save_dir`; None when it cannot be found here (then the log's own folder is meant).
 
     `declared` maps directories as settings files name them to the folders those files lie in: a folder that was
     moved together with its settings is still found by the name it had.
     """
-    own = log.parent
+    own = folder_of(log)
     named = declared.get(save_dir.rstrip("/\\"), [])
     if str(own) in named:
         return own

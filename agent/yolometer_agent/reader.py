@@ -15,6 +15,7 @@ from yolometer_core.events import Fact, Role, SourceState
 
 READ_BYTES = 1 << 18
 LARGEST_DOCUMENT = 1 << 20
+UNKNOWN = "It is no training log, table or settings file that yolometer knows."
 _SLOTS = 8
 """`seq` is the position of a record's end times this, plus the number of the fact in the record."""
 
@@ -59,7 +60,7 @@ class Reader:
         if self._follow.problem:
             return self._follow.problem
         if self.format is None and self.silent:
-            return f"{self.path} is no training log, table or settings file that yolometer knows; name another file."
+            return UNKNOWN
         return None
 
     @property

@@ -96,6 +96,15 @@ class Box:
                 self.runs[run_id] = run
         return [run for run in changed.values() if not run.is_deleted]
 
+    @property
+    def waiting(self) -> int:
+        """Rows that are taken and not yet stored."""
+        return self._writer.held
+
+    def flush(self) -> None:
+        """Store what is waiting."""
+        self._writer.flush()
+
     def forget(self, places: Iterable[str]) -> None:
         """Drop the states of places that were read to their end; their rows are in the store."""
         for place in places:

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from yolometer.box import Box, formats, known_sources
 from yolometer_agent.agent import Agent
-from yolometer_core.errors import BadUsage, Unavailable
-from yolometer_core.events import Fact
+from yolometer_agent.reader import UNKNOWN
+from yolometer_core.errors import BadUsage
 from yolometer_sinks.stores._base import Store
 from yolometer_stream.ops._rows import Terms
 
-BATCH_FACTS = 5_000
+BATCH_ROWS = 5_000
 
 
 @dataclass
@@ -84,7 +83,7 @@ def _drain(agent: Agent, box: Box, path: Path) -> None:
     while more:
         facts, more = agent.poll([path])
         box.take(facts)
-        if box.facts_waiting() > BATCH_FACTS:
+        if box.waiting > BATCH_ROWS:
             box.flush()
 
 
@@ -102,7 +101,7 @@ def _silent(path: Path) -> str:
             return "It is empty."
     except OSError as error:
         return f"It cannot be read ({error.strerror})."
-    return "It is no training log, table or settings file that yolometer knows."
+    return UNKNOWN
 
 
 def _check(paths: Sequence[str]) -> None:
@@ -111,7 +110,4 @@ def _check(paths: Sequence[str]) -> None:
 
 
 def _pattern(path: str) -> str:
-    return str(Path(path).expanduser())
-
-
-__all__ = ["Fact", "Replayed", "Unavailable", "replay"]
+    return str(Path(path).expanduser().absolute())

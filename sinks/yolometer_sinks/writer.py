@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -71,10 +72,8 @@ class Writer:
                 raise StoreUnavailable(f"The {len(self._held)} events waiting leave no room for more. {error}") from error
         self._held.extend(events)
         if len(self._held) >= self._max_rows:
-            try:
+            with contextlib.suppress(StoreUnavailable):  # held, and last_error says why
                 self.flush()
-            except StoreUnavailable:
-                pass  # held, and last_error says why
 
     def flush(self) -> None:
         """Write all that is held, `max_rows` at a time. When it returns, everything taken so far is in the store.

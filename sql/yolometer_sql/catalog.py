@@ -135,7 +135,7 @@ def _fits(value: str, kind: str) -> bool:
             return False
         bits = int(integer[2])
         low, high = (0, 2**bits - 1) if integer[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        return low <= int(value) <= high
+        return bool(low <= int(value) <= high)
     if kind == "Float64":
         return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?", value) is not None
     if kind == "Date":

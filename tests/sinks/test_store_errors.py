@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from _clickhouse_server import PASSWORD, running
+
 from yolometer_core.errors import BadInput, BadStore, BadUsage, StoreUnavailable, YolometerError
 from yolometer_sinks.open_store import open_store, schemes
 from yolometer_sinks.stores import chdb
@@ -45,7 +46,7 @@ store.write([Run(ts=datetime(2026, 3, 1, tzinfo=UTC), node="n", source="s", seq=
 def opened(url: str, then: str = "", cwd: Path | None = None) -> str:
     """What a process says that opens the store; its stderr must hold no traceback, and warnings are errors."""
     command = [sys.executable, "-W", "error", "-c", OPEN, url, *([then] if then else [])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -78,11 +79,12 @@ def test_a_store_keeps_its_rows_and_leaves_no_insert_behind(copy: Path) -> None:
 
 
 def test_another_process_has_it_open(copy: Path) -> None:
-    say = f"import subprocess, os; r = subprocess.run([sys.executable, '-c', {OPEN!r}, sys.argv[1]], capture_output=True, text=True)"
-    said = opened(f"chdb://{copy}", say + "; print(os.getpid(), r.stdout, r.stderr)").splitlines()
+    also = f"r = subprocess.run([sys.executable, '-c', {OPEN!r}, sys.argv[1]], capture_output=True, text=True)"
+    said = opened(f"chdb://{copy}", f"import os, subprocess\n{also}\nprint(os.getpid(), r.stdout)").splitlines()
     assert said[0] == "rows 1"
     pid = said[1].split()[0]
-    assert said[1] == f"{pid} StoreUnavailable The store chdb://{copy} is open in another process (pid {pid}); stop that one, or use another store."
+    sentence = f"The store chdb://{copy} is open in another process (pid {pid}); stop that one, or use another store."
+    assert said[1] == f"{pid} StoreUnavailable {sentence}"
     assert "".join(said[2:]).strip() == ""
 
 
@@ -92,8 +94,9 @@ def test_a_config_of_the_working_directory_is_not_ours(copy: Path, tmp_path: Pat
 
 
 def test_the_engine_is_capped(copy: Path) -> None:
-    ask = "print(dict(store.query(\"SELECT name, toInt64(value) FROM system.server_settings WHERE name IN ('max_server_memory_usage',"
-    said = opened(f"chdb://{copy}?memory_mib=500", ask + "'mark_cache_size')\").rows))")
+    names = "('max_server_memory_usage', 'mark_cache_size')"
+    ask = f'print(dict(store.query("SELECT name, toInt64(value) FROM system.server_settings WHERE name IN {names}").rows))'
+    said = opened(f"chdb://{copy}?memory_mib=500", ask)
     assert said.splitlines()[1] in (f"{{'max_server_memory_usage': {500 << 20}, 'mark_cache_size': {64 << 20}}}",
                                     f"{{'mark_cache_size': {64 << 20}, 'max_server_memory_usage': {500 << 20}}}")  # fmt: skip
 
@@ -138,7 +141,7 @@ def test_a_file_is_not_a_store(tmp_path: Path) -> None:
     file.write_text("epoch")
     with pytest.raises(BadStore, match="is a file, and a store is a folder"):
         open_store(f"chdb://{file}")
-    with pytest.raises(BadStore, match="part of the path"):
+    with pytest.raises(BadStore, match=r"results\.csv is a file"):
         open_store(f"chdb://{file}/store")
     assert file.read_text() == "epoch"
 
@@ -151,8 +154,8 @@ def test_a_folder_with_other_things_is_not_a_store(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made() -> None:
-    with pytest.raises(StoreUnavailable, match="name another one|permission"):
-        open_store("chdb:///proc/no/store")
+    said = opened("chdb:///proc/no/store")
+    assert said.startswith("StoreUnavailable The folder of the store chdb:///proc/no/store ") and "Traceback" not in said
 
 
 def test_only_one_folder_in_a_process(chdb_store: Store, tmp_path: Path) -> None:
@@ -183,12 +186,15 @@ def test_server_is_real() -> None:
 
 
 def said_of(url: str, kind: type[YolometerError]) -> str:
-    with pytest.raises(kind) as caught:
+    def use() -> None:
         store = open_store(url)
         try:
             store.migrate()
         finally:
             store.close()
+
+    with pytest.raises(kind) as caught:
+        use()
     text = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
     assert caught.value.__suppress_context__ and "\n" not in str(caught.value)
     for secret in ("hunter2", PASSWORD, "s3cret"):
@@ -232,14 +238,27 @@ def test_a_server_of_another_kind(other_server: int) -> None:
 
 
 def test_a_wrong_password_or_user() -> None:
+    wrong = "hunter2"
     for user in ("app", "nobody"):
-        said = said_of(running().url(user=user, password="hunter2"), StoreUnavailable)
+        said = said_of(running().url(user=user, password=wrong), StoreUnavailable)
         assert "refuses this user and password" in said
 
 
 def test_a_missing_grant() -> None:
     said = said_of(running().url(database="not_there", user="reader"), StoreUnavailable)
     assert "CREATE DATABASE" in said and "grant" in said
+
+
+def test_a_user_with_grants_on_its_own_database_only() -> None:
+    owner = open_store(running().url("narrow"))
+    owner.migrate()
+    owner.command("DROP TABLE schema_migration")
+    store = open_store(running().url("narrow", user="narrow"))
+    assert store.migrate() == ["0001_first_tables"]
+    assert store.query("SELECT count() FROM runs").rows == [(0,)]
+    store.close()
+    owner.command("DROP DATABASE narrow")
+    owner.close()
 
 
 def test_a_password_with_odd_characters_works_and_is_never_shown() -> None:
@@ -265,7 +284,7 @@ def test_a_url_that_cannot_be_read_does_not_show_its_password() -> None:
 
 @pytest.mark.parametrize(("error", "during", "kind", "words"), [
     (OSError(errno.ENOSPC, "No space left on device"), "write", StoreUnavailable, "full"),
-    (RuntimeError("Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space. (NOT_ENOUGH_SPACE)"), "write", StoreUnavailable, "full"),
+    (RuntimeError("Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space."), "write", StoreUnavailable, "full"),
     (OSError(errno.EACCES, "Permission denied"), "write", StoreUnavailable, "permission"),
     (RuntimeError("Code: 76. DB::Exception: Cannot lock file /x/status."), "open", StoreUnavailable, "another process"),
     (RuntimeError("Code: 516. DB::Exception: app: Authentication failed"), "open", StoreUnavailable, "password"),
@@ -284,7 +303,7 @@ def test_a_url_that_cannot_be_read_does_not_show_its_password() -> None:
 ])  # fmt: skip
 def test_each_foreign_error_is_one_sentence(error: Exception, during: Doing, kind: type[YolometerError], words: str) -> None:
     ours = translate(error, "chdb:///x", ("hunter2",), during)
-    assert type(ours) is kind and words in str(ours)
+    assert isinstance(ours, kind) and words in str(ours)
     assert "\n" not in str(ours) and "Stack trace" not in str(ours)
 
 
@@ -294,6 +313,9 @@ def test_every_store_is_found_by_its_scheme() -> None:
 
 
 def test_finding_the_stores_loads_no_engine() -> None:
-    loaded = "import sys; from yolometer_sinks.open_store import schemes; schemes(); print({'chdb', 'pyarrow', 'clickhouse_connect'} & set(sys.modules))"
+    loaded = (
+        "import sys; from yolometer_sinks.open_store import schemes; schemes(); "
+        "print({'chdb', 'pyarrow', 'clickhouse_connect'} & set(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.strip() == "set()"
     assert chdb.SCHEME.usage.startswith("chdb://")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
+
 from yolometer_core import events
 from yolometer_core.errors import BadInput, BadStore, BadUsage
 from yolometer_core.events import Epoch, Evaluation, Event, Incident, Progress, Rate, ResultRow, Run, Setting, SourceState, Work
@@ -19,7 +21,11 @@ from yolometer_sinks.stores._base import Store
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SAID: dict[str, Any] = {"ts": NOW, "node": "n1", "source": "results.csv", "seq": 7}
 FACT: dict[str, Any] = {**SAID, "place": "/runs/a"}
-TABLES = {kind.table: kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and "table" in vars(kind)}
+TABLES = {
+    kind.table: kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, Event) and "table" in vars(kind)
+}
 STORED = {table: kind for table, kind in TABLES.items() if table != "settle"}
 ONE_OF_EACH: list[Event] = [
     Setting(**FACT, role="settings", rect=False, batch=0),
@@ -40,7 +46,9 @@ def run(version: int, **fields: Any) -> Run:
 
 
 def epoch(version: int, ts: datetime, tokens_mtok: float) -> Epoch:
-    return Epoch(**{**SAID, "ts": ts}, run_id="r1", version=version, attempt=1, epoch=5, kept=True, complete=True, tokens_mtok=tokens_mtok)
+    return Epoch(
+        **{**SAID, "ts": ts}, run_id="r1", version=version, attempt=1, epoch=5, kept=True, complete=True, tokens_mtok=tokens_mtok
+    )
 
 
 def one(store: Store, sql: str) -> Any:
@@ -48,11 +56,11 @@ def one(store: Store, sql: str) -> Any:
 
 
 def test_the_columns_of_a_table_are_the_fields_of_its_event(store: Store) -> None:
+    of_table = (
+        "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String} ORDER BY position"
+    )
     for table, kind in STORED.items():
-        rows = store.query(
-            "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String} ORDER BY position",
-            {"table": table},
-        ).rows
+        rows = store.query(of_table, {"table": table}).rows
         assert [name for name, _ in rows] == ["event_id", *kind.model_fields], table
         for (name, column), field in zip(rows, shape(kind).schema, strict=True):
             assert ("Nullable" in column and not column.startswith("Array")) == field.nullable, (table, name)
@@ -91,7 +99,18 @@ def test_every_event_of_each_class_reads_back_as_it_was(store: Store) -> None:
 
 def test_views_are_there_for_every_table(store: Store) -> None:
     store.write(ONE_OF_EACH)
-    views = "settings progresses evaluations result_rows incidents source_states runs epochs works rates".split()
+    views = [
+        "settings",
+        "progresses",
+        "evaluations",
+        "result_rows",
+        "incidents",
+        "source_states",
+        "runs",
+        "epochs",
+        "works",
+        "rates",
+    ]
     assert [one(store, f"SELECT count() FROM {view}") for view in views] == [1] * len(STORED)
 
 
@@ -175,7 +194,9 @@ def test_a_deleted_run_is_gone_until_a_higher_version(store: Store) -> None:
 
 
 def test_e4_no_price_is_null_and_a_price_of_nothing_is_zero(store: Store) -> None:
-    store.write([run(1, run_id="unpriced"), run(1, run_id="own", cost=Decimal("0")), run(1, run_id="paid", cost=Decimal("1.23456789"))])
+    store.write(
+        [run(1, run_id="unpriced"), run(1, run_id="own", cost=Decimal("0")), run(1, run_id="paid", cost=Decimal("1.23456789"))]
+    )
     assert store.query("SELECT run_id, cost FROM runs ORDER BY run_id").rows == [
         ("own", Decimal("0.000000")),
         ("paid", Decimal("1.234568")),
@@ -192,7 +213,7 @@ def test_a_number_no_column_can_hold_is_bad_input(store: Store) -> None:
 
 
 def test_text_of_every_kind_survives(store: Store) -> None:
-    for text in ("", "it's; -- \\ \t\n `x` \"y\"", "ünï 漢字 🚀", "\\N", "null", "a\0b"):
+    for text in ("", 'it\'s; -- \\ \t\n `x` "y"', "ünï 漢字 🚀", "\\N", "null", "a\0b"):
         store.write([run(1, run_id="x" + text, name=text, owner={"team": text, text: "v"})])
         row = store.query("SELECT name, owner FROM runs WHERE run_id = {id:String}", {"id": "x" + text}).rows
         assert row == [(text, {"team": text, **{text: "v"}})]
@@ -213,12 +234,33 @@ def test_an_answer_without_rows_still_has_its_columns(store: Store) -> None:
     assert answer.columns == ("run_id", "cost") and answer.rows == [] and answer.dicts() == []
 
 
+def test_several_threads_may_use_it(store: Store) -> None:
+    def write_and_read(part: int) -> None:
+        for seq in range(5):
+            store.write([Work(**{**SAID, "seq": part * 10 + seq}, run_id="r1", attempt=1, duration_s=1, amount_mtok=1.0)])
+            assert one(store, f"SELECT count() FROM works WHERE seq BETWEEN {part * 10} AND {part * 10 + 9}") == seq + 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write_and_read, range(4)))
+    assert one(store, "SELECT count() FROM works") == 20
+
+
+def test_a_batch_over_many_months_is_no_error(store: Store) -> None:
+    months = [NOW.replace(year=2000 + i // 12, month=1 + i % 12) for i in range(150)]
+    store.write([ONE_OF_EACH[9].model_copy(update={"ts": ts}) for ts in months])
+    assert one(store, "SELECT count() FROM rates") == 150
+
+
 def test_writing_nothing_is_fine(store: Store) -> None:
     store.write([])
 
 
 def test_a_store_without_tables_says_so(empty_store: Store) -> None:
-    for call in (lambda: empty_store.query("SELECT 1"), lambda: empty_store.write(ONE_OF_EACH), lambda: empty_store.command("SELECT 1")):
+    for call in (
+        lambda: empty_store.query("SELECT 1"),
+        lambda: empty_store.write(ONE_OF_EACH),
+        lambda: empty_store.command("SELECT 1"),
+    ):
         with pytest.raises(BadStore, match="yolometer sql migrate"):
             call()
     assert empty_store.migrate() == ["0001_first_tables"]

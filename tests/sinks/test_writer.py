@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from yolometer_core.errors import BadInput, BadStore, StoreUnavailable
 from yolometer_core.events import Event, Work
 from yolometer_sinks.stores._base import Store, Table
@@ -14,7 +15,9 @@ from yolometer_sinks.writer import Writer
 
 
 def work(seq: int) -> Work:
-    return Work(ts=datetime(2026, 3, 1, tzinfo=UTC), node="n", source="s", seq=seq, run_id="r", attempt=1, duration_s=1, amount_mtok=1)
+    return Work(
+        ts=datetime(2026, 3, 1, tzinfo=UTC), node="n", source="s", seq=seq, run_id="r", attempt=1, duration_s=1, amount_mtok=1
+    )
 
 
 class ListStore:
@@ -127,9 +130,9 @@ def test_a_store_that_contradicts_is_not_retried() -> None:
 
 
 def test_settings_that_cannot_work() -> None:
-    for settings in ({"max_rows": 0}, {"max_rows": 2, "max_held": 1}, {"attempts": 0}):
+    for max_rows, max_held, attempts in ((0, 1, 1), (2, 1, 1), (1, 1, 0)):
         with pytest.raises(ValueError, match="max_rows"):
-            writer(ListStore(), **settings)
+            writer(ListStore(), max_rows=max_rows, max_held=max_held, attempts=attempts)
     with pytest.raises(ValueError, match="at once"):
         writer(ListStore(), max_rows=1, max_held=1).add([work(1), work(2)])
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from yolometer_core.errors import BadStore, StoreUnavailable
 from yolometer_sinks.stores._base import Store, Table
 from yolometer_sql import migrate
 
 FIRST = "-- one\nCREATE TABLE IF NOT EXISTS extra_a (x Int64) ENGINE = MergeTree ORDER BY x;\n"
-SECOND = "CREATE TABLE IF NOT EXISTS extra_b (x Int64) ENGINE = MergeTree ORDER BY x;\nALTER TABLE extra_b ADD COLUMN IF NOT EXISTS y Int64;\n"
+SECOND = FIRST.replace("extra_a", "extra_b") + "ALTER TABLE extra_b ADD COLUMN IF NOT EXISTS y Int64;\n"
 
 
 class Breaks:
@@ -116,7 +117,7 @@ SELECT ';
 b", `c;
 d`, 'it''s; \\'
 ;', /* e;
-*/ 1; 
+*/ 1;\t
 -- only a comment;
 SELECT 2; SELECT 3
 ;

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from yolometer_core import events
 from yolometer_core.errors import BadUsage
 from yolometer_core.events import Event
@@ -16,9 +17,14 @@ from yolometer_sql.catalog import catalog, find, parse
 
 CASES = Path(__file__).parents[1] / "cases" / "roi"
 ALL = [(path.stem, case) for path in sorted(CASES.glob("*.yaml")) for case in yaml.safe_load(path.read_text(encoding="utf-8"))]
-REPLAY = """run_id, name, framework, framework_version, task, model, imgsz, batch, epochs_planned, epochs_done, attempts, status,
-  images_per_epoch, images, tokens_mtok, tokens_640_mtok, wasted_mtok, train_seconds, rate_mtok_s, k_s_per_mtok, best_map50_95, best_epoch,
-  params, gflops, optimizer, gpu_model, gpus, gpu_seconds, cost, currency, sources""".replace("\n", "").replace(" ", "").split(",")
+REPLAY = (
+    """run_id, name, framework, framework_version, task, model, imgsz, batch, epochs_planned, epochs_done, attempts, status,
+  images_per_epoch, images, tokens_mtok, tokens_640_mtok, wasted_mtok, train_seconds, rate_mtok_s, k_s_per_mtok, best_map50_95,
+  best_epoch, params, gflops, optimizer, gpu_model, gpus, gpu_seconds, cost, currency, sources""".replace("\n", "")
+    .replace(" ", "")
+    .split(",")
+)
+HEAD = "-- Question: q\n-- One row is: r\n-- Columns:\n--   a (unit): m\n"
 DEFAULTS: dict[str, dict[str, Any]] = {
     "Run": {"version": 1, "place": "/runs/a"},
     "Epoch": {"version": 1, "attempt": 1, "kept": True, "complete": True},
@@ -26,7 +32,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def event(given: dict[str, dict[str, Any]]) -> Event:
-    (kind, fields), = given.items()
+    ((kind, fields),) = given.items()
     said = {"ts": "2026-03-01T12:00:00+00:00", "node": "n", "source": "s", "seq": 0}
     built = getattr(events, kind)(**{**said, **DEFAULTS[kind], **fields})
     assert isinstance(built, Event)
@@ -87,7 +93,7 @@ def test_a_parameter_is_only_ever_a_value(store: Store, attack: str) -> None:
 
 @pytest.mark.parametrize("value", ["2026-3-1", "yesterday", "", "20260301", "2026-02-30"])
 def test_a_value_that_does_not_fit_its_type_is_bad_usage(value: str) -> None:
-    with pytest.raises(BadUsage, match="since .* date such as"):
+    with pytest.raises(BadUsage, match=r"since .* date such as"):
         find("tokens_per_day").bind({"since": value})
 
 
@@ -97,19 +103,25 @@ def test_an_unknown_time_zone_is_one_sentence(chdb_store: Store) -> None:
 
 
 def test_a_header_that_does_not_match_its_sql_is_found() -> None:
-    head = "-- Question: q\n-- One row is: r\n-- Columns:\n--   a (unit): m\n"
+    head = HEAD
     assert parse("x", head + "-- Parameters:\n--   n UInt8 = 3: m\n\nSELECT {n:UInt8} AS a").bind({})[1] == {"n": "3"}
-    for text in ("SELECT 1", head, head + "SELECT {n:UInt8}", head + "-- what\nSELECT 1", head + "-- Parameters:\n--   n UInt8 = 3: m\nSELECT 1"):
+    for text in (
+        "SELECT 1",
+        head,
+        head + "SELECT {n:UInt8}",
+        head + "-- what\nSELECT 1",
+        head + "-- Parameters:\n--   n UInt8 = 3: m\nSELECT 1",
+    ):
         with pytest.raises(ValueError, match="query x"):
             parse("x", text)
 
 
 @pytest.mark.parametrize(("kind", "good", "bad"), [
-    ("UInt8", "255", "256"), ("Int8", "-128", "-129"), ("UInt32", "0", "-1"), ("Int64", "9223372036854775807", "9223372036854775808"),
+    ("UInt8", "255", "256"), ("Int8", "-128", "-129"), ("UInt32", "0", "-1"), ("Int64", str(2**63 - 1), str(2**63)),
     ("Float64", "-1.5e3", "one"), ("Date", "2026-03-01", "2026-13-01"), ("String", "any'thing", "a\0b"),
 ])  # fmt: skip
 def test_values_by_type(kind: str, good: str, bad: str) -> None:
-    text = f"-- Question: q\n-- One row is: r\n-- Columns:\n--   a (unit): m\n-- Parameters:\n--   n {kind} = 1: m\nSELECT {{n:{kind}}}"
+    text = HEAD + f"-- Parameters:\n--   n {kind} = 1: m\nSELECT {{n:{kind}}}"
     query = parse("x", text)
     assert query.bind({"n": good})[1] == {"n": good}
     with pytest.raises(BadUsage, match="parameter n"):

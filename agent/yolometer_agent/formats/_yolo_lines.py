@@ -11,14 +11,17 @@ from typing import Any, NamedTuple
 from yolometer_agent.formats._text import clock_s, number
 
 _VALUE = r"[-+]?(?:nan|inf|\d+\.?\d*(?:e[-+]?\d+)?)"
+# one class for all the numbers: a pattern of numbers here could be split in many ways, and take for ever to fail
 _FRAME = re.compile(
-    r"^\s*(?P<epoch>\d+)/(?P<last>\d+)\s*(?P<mem>\d[\d.]*(?:e\+\d+)?)(?P<unit>[GMK])i?B?(?P<values>(?:\s*" + _VALUE + r")*)\s*(?P<cut>…?):\s", re.I
+    r"^\s*(?P<epoch>\d+)/(?P<last>\d+)\s*(?P<mem>\d[\d.]*(?:e\+\d+)?)(?P<unit>[GMK])i?B?(?P<values>[-+\d.einfa\s]*)(?P<cut>…?):\s", re.I
 )
 _BAR = re.compile(r"\d+%(?:\|.*?\||[^\d\[\]|]*?)\s*(?P<done>\d+)/(?P<total>\d+)(?=[\s\[]|$)(?P<rest>.*)")
 _TQDM = re.compile(r"\[(?P<elapsed>[\d:]+)<[^,\]]*(?:,\s*(?P<rate>[\d.]+)(?P<unit>it/s|s/it))?")
 _OWN = re.compile(r"(?:(?P<rate>[\d.]+)(?P<scale>[KMG]?)(?P<unit>it/s|s/it))?\s*(?P<elapsed>\d+:\d\d(?::\d\d)?|[\d.]+s)(?:<|\s|$)")
 _PLAIN = re.compile(r"^\s*(?P<elapsed>\d\d:\d\d(?::\d\d)?)\b")
 _WIDTHS = (11, 10, 12)
+LONGEST_LINE = 1000
+"""No bar is longer; what follows is something else that was printed into the line."""
 _UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -45,7 +48,7 @@ class Frame(NamedTuple):
 
 def bar_of(text: str) -> Bar | None:
     """Read `33% ━━─ 1/3 2.7it/s 0.3s<0.7s`, `33%|███ | 1/3 [00:00<00:00, 3.1it/s]` or `33%|███ | 1/3 00:00`."""
-    found = _BAR.search(text)
+    found = _BAR.search(text[:LONGEST_LINE])
     if not found:
         return None
     done, total, rest = int(found["done"]), int(found["total"]), found["rest"]
@@ -80,7 +83,7 @@ def _split(values: str, columns: int | None) -> list[str]:
 
 def frame_of(text: str, columns: int | None = None) -> Frame | None:
     """Read a frame of a training bar; `columns` is how many numbers follow the memory (from the header), if known."""
-    found = _FRAME.match(text)
+    found = _FRAME.match(text[:LONGEST_LINE])
     if not found:
         return None
     bar = bar_of(text[found.end() - 1 :])
@@ -110,7 +113,7 @@ _VALIDATION_HEAD = re.compile(r"^\s*(?:Class\s+Images\s+\S+|classes\s+top1_acc)\
 
 def validation_bar(text: str) -> tuple[str, Bar] | None:
     """Read a validation bar: (its column names, the bar)."""
-    found = _VALIDATION.match(text)
+    found = _VALIDATION.match(text[:LONGEST_LINE])
     if not found:
         return None
     bar = bar_of(text[found.end() :])

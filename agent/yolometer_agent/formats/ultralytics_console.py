@@ -6,10 +6,10 @@ import re
 
 from yolometer_agent.formats._yolo_console import YoloConsole
 
-_STRONG = re.compile(r"(?:yolo/)?engine/trainer: .*\bmode=train\b|^\s*Ultralytics (?:YOLOv)?\d+\.\d+\.\d+ ", re.M)
-_FRAME = re.compile(r"^\s*[1-9]\d*/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
-_FRAME_ZERO = re.compile(r"^\s*0/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
-_HEADER = re.compile(r"^\s*Epoch\s+GPU_mem\s+(?:\S*_loss|loss)\b.*\bInstances\s+Size\s*$", re.M)
+_STRONG = re.compile(r"(?:yolo/)?engine/trainer: .*\bmode=train\b|^[ \t]*Ultralytics (?:YOLOv)?\d+\.\d+\.\d+ ", re.M)
+_FRAME = re.compile(r"^[ \t]*[1-9]\d*/\d+[ \t]+[\d.e+]+[GM][ \t].*:[ \t]+\d+%", re.M)
+_FRAME_ZERO = re.compile(r"^[ \t]*0/\d+[ \t]+[\d.e+]+[GM][ \t].*:[ \t]+\d+%", re.M)
+_HEADER = re.compile(r"^[ \t]*Epoch[ \t]+GPU_mem[ \t]+(?:\S*_loss|loss)\b.*\bInstances[ \t]+Size[ \t]*$", re.M)
 
 
 def _recognise(head: str) -> int:

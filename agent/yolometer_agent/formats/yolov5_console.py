@@ -8,9 +8,9 @@ from yolometer_agent.formats._yolo_console import YoloConsole
 
 _ARGUMENTS = re.compile(r"^train(?:_dual)?: weights=.*\bbatch_size=", re.M)
 _BANNER = re.compile(r"^YOLO(?:v5|v9)? 🚀 \S+", re.M)
-_FRAME_ZERO = re.compile(r"^\s*0/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
-_FRAME = re.compile(r"^\s*\d+/\d+\s+[\d.e+]+[GM]\s.*:\s+\d+%", re.M)
-_HEADER = re.compile(r"^\s*Epoch\s+gpu_mem\s+.*\b(?:obj_loss|obj)\b", re.M | re.I)
+_FRAME_ZERO = re.compile(r"^[ \t]*0/\d+[ \t]+[\d.e+]+[GM][ \t].*:[ \t]+\d+%", re.M)
+_FRAME = re.compile(r"^[ \t]*\d+/\d+[ \t]+[\d.e+]+[GM][ \t].*:[ \t]+\d+%", re.M)
+_HEADER = re.compile(r"^[ \t]*Epoch[ \t]+gpu_mem[ \t]+.*\b(?:obj_loss|obj)\b", re.M | re.I)
 
 
 def _recognise(head: str) -> int:

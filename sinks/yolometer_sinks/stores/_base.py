@@ -32,7 +32,7 @@ class Table:
 class Store(Protocol):
     """Keeps events and answers SQL. Every method raises Unavailable (try again) or Bad (do not), and nothing else.
 
-    One store serves one thread at a time; open another one for another thread.
+    Several threads may use one store; the embedded engine serves them one after the other. A forked process may not.
     """
 
     @property

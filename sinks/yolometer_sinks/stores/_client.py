@@ -13,8 +13,9 @@ from yolometer_sinks.stores._base import Table
 from yolometer_sinks.stores._errors import foreign
 from yolometer_sql import migrate
 
-# An insert returns when its rows are in the table, not when they are in a queue of the server.
-INSERT_SETTINGS = {"async_insert": "0"}
+# An insert returns when its rows are in the table, not when they are in a queue of the server. One with more months than
+# usual (a wrong clock, an old log) is no error.
+INSERT_SETTINGS = {"async_insert": "0", "max_partitions_per_insert_block": "0"}
 
 
 def insert_arrow(client: Any, table: str, batch: Any) -> None:
@@ -76,11 +77,15 @@ class ClientStore:
 
         A failure in 2 leaves some tables written; the same events again give the same rows.
         """
+        self._entered()
+        for table, batch in tables(events).items():
+            self.write_arrow(table, batch)
+
+    def write_arrow(self, table: str, batch: Any) -> None:
+        """Insert rows that are already a pyarrow.Table of the shape of `_arrow.shape`; on the disk when it returns."""
         client = self._entered()
-        batches = tables(events)
-        for table, batch in batches.items():
-            with foreign(self._name, self._secrets, "write"):
-                self._insert(client, table, batch)
+        with foreign(self._name, self._secrets, "write"):
+            self._insert(client, table, batch)
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Table:
         client = self._entered()
@@ -123,7 +128,8 @@ class ClientStore:
         return client
 
     def _exists(self, client: Any) -> bool:
-        found = client.query("SELECT count() FROM system.databases WHERE name = {name:String}", parameters={"name": self._database})
+        sql = "SELECT count() FROM system.databases WHERE name = {name:String}"
+        found = client.query(sql, parameters={"name": self._database})
         return bool(found.result_rows[0][0])
 
     def _enter(self, client: Any) -> None:

@@ -33,8 +33,17 @@ _LOCK_WORDS = re.compile(r"Cannot lock file|Error initializing EmbeddedServer: \
 _OTHER_PATH_WORDS = re.compile(r"already (?:initialized|running|exists|open)|different path|another path", re.IGNORECASE)
 _PERMISSION_WORDS = re.compile(r"Permission denied|Read-only file system|Operation not permitted")
 _LOGIN_WORDS = re.compile(r"Authentication failed|password is incorrect", re.IGNORECASE)
+_REASON = re.compile(
+    r"Connection refused|Connection reset|Name or service not known|Temporary failure in name resolution|No route to host|"
+    r"Network is unreachable|certificate verify failed|timed out",
+    re.IGNORECASE,
+)
 _CODE = re.compile(r"\bCode: (\d+)")
 _DETAIL_CHARACTERS = 200
+
+
+class Locked(StoreUnavailable):
+    """Another process has the store open, as far as the engine's words tell."""
 
 
 @contextmanager
@@ -45,7 +54,7 @@ def foreign(store: str, secrets: Sequence[str] = (), during: Doing = "query") ->
         yield
     except YolometerError:
         raise
-    except Exception as error:  # the one place where foreign errors are translated: all of them, by intention
+    except Exception as error:  # noqa: BLE001  # the one place where foreign errors are translated: all of them
         raise translate(error, store, secrets, during) from None
 
 
@@ -58,13 +67,13 @@ def translate(error: Exception, store: str, secrets: Sequence[str] = (), during:
     if code in _FULL or system in (errno.ENOSPC, errno.EDQUOT) or _FULL_WORDS.search(said):
         return StoreUnavailable(f"The disk of the store {store} is full; free some space, nothing is lost meanwhile.")
     if code in _LOCKED or _LOCK_WORDS.search(said):
-        return StoreUnavailable(f"The store {store} is open in another process; stop that one, or use another store.")
+        return Locked(f"The store {store} is open in another process; stop that one, or use another store.")
     if opening and _OTHER_PATH_WORDS.search(said):
         return BadUsage(f"This process has another chDB store open, so {store} cannot be opened; close the other one first.")
     if code in _NO_LOGIN or _LOGIN_WORDS.search(said):
         return StoreUnavailable(f"The store {store} refuses this user and password; correct them in the store URL.")
     if code in _NO_GRANT:
-        return StoreUnavailable(f"The user of the store {store} may not do that; grant it what is missing: {_detail(said, secrets)}.")
+        return StoreUnavailable(f"The user of the store {store} lacks a grant; give it the one: {_detail(said, secrets)}.")
     if code in _READ_ONLY:
         return StoreUnavailable(f"The store {store} can only be read at the moment; use a user or a server that may write.")
     if system in (errno.EACCES, errno.EPERM, errno.EROFS) or _PERMISSION_WORDS.search(said):
@@ -105,10 +114,11 @@ def _code(error: Exception, said: str) -> int | None:
 
 def _detail(said: str, secrets: Sequence[str]) -> str:
     """The first line of a foreign message, short, without stack traces, versions, URLs and secrets."""
-    line = said.split("Stack trace")[0].strip().splitlines()[0].strip() if said.strip() else "no reason given"
+    if reason := _REASON.search(said):
+        return reason[0]
+    line = said.split("Stack trace", maxsplit=1)[0].strip().splitlines()[0].strip() if said.strip() else "no reason given"
     line = re.sub(r"^.*?DB::Exception: ", "", line)
-    line = re.sub(r"\(version [^)]*(?:\([^)]*\))?\)?", "", line)
-    line = re.sub(r"(?:for url|url:) \S+", "", line)
+    line = re.split(r"\s*\(?(?:version \d|for url|url:)", line, maxsplit=1)[0]
     for secret in filter(None, secrets):
         line = line.replace(secret, "***")
     line = line.strip(" .,:\n")

@@ -61,36 +61,39 @@ def _open(folder: Path | None, database: str, memory_mib: int) -> Store:
     """In order: the folder is looked at, the engine starts, leftovers of inserts go, set-aside data is refused."""
     name = f"chdb://{folder}" if folder else "chdb://memory"
     key = str(folder) if folder else ":memory:"
+    if folder is not None:
+        _look(folder)
     for other in _opened:
         if other != key:
-            raise BadUsage(f"This process has the chDB store {other} open, so {name} cannot be opened; close the other one first.")
+            raise BadUsage(f"This process has the chDB store {other} open, so {name} cannot be; close the other one first.")
     first = key not in _opened
     if folder is not None and first:
-        _check(folder, name)
+        _make(folder, name)
     try:
         with _neutral_folder():
-            import clickhouse_connect
-            import clickhouse_connect.driver._chdbclient  # noqa: F401  # imports chdb, which reads the working directory
+            import chdb  # noqa: F401  # reads the working directory, hence here
+            from clickhouse_connect.driver import create_client
 
             from yolometer_sinks.stores._client import ClientStore
-            from yolometer_sinks.stores._errors import foreign
+            from yolometer_sinks.stores._errors import Locked, foreign
 
             limits = {
                 "max_server_memory_usage": memory_mib << 20,
                 "mark_cache_size": CACHE_BYTES,
                 "primary_index_cache_size": CACHE_BYTES,
             }
-            with foreign(name, during="open"):
-                client = clickhouse_connect.create_client(
-                    interface="chdb", path=str(folder) if folder else None, chdb_options=limits, tz_mode="aware"
-                )
+            path = str(folder) if folder else None
+            try:
+                with foreign(name, during="open"):
+                    client = create_client(interface="chdb", path=path, chdb_options=limits, tz_mode="aware")
+            except Locked:
+                # chDB says the same of a lock and of metadata that it cannot read: the lock itself tells them apart.
+                if folder is not None and first and _holder(folder) is None:
+                    damaged = f"The data of the store {name} is damaged; restore it from a copy, or replay into an empty folder."
+                    raise BadStore(damaged) from None
+                raise
     except ImportError:
         raise BadUsage("The embedded ClickHouse is not installed; install yolometer[box].") from None
-    except StoreUnavailable:
-        # chDB says the same of a lock and of metadata that it cannot read: the lock itself tells them apart.
-        if folder is not None and first and _holder(folder) is None:
-            raise BadStore(f"The data of the store {name} is damaged; restore it from a copy, or replay into an empty folder.") from None
-        raise
     try:
         waiting = _waiting_folder(folder)
         if folder is not None and first:
@@ -111,23 +114,27 @@ def _open(folder: Path | None, database: str, memory_mib: int) -> Store:
     )
 
 
-def _check(folder: Path, name: str) -> None:
-    """Say in one sentence what is wrong with a folder, before the engine says it in sixty lines."""
-    if folder.exists() and not folder.is_dir():
-        raise BadStore(f"{folder} is a file, and a store is a folder; name a folder.")
+def _look(folder: Path) -> None:
+    """Say in one sentence what a path is that is no store, before the engine says it in sixty lines; changes nothing."""
+    part = next(part for part in (folder, *folder.parents) if os.path.lexists(part))
+    if not part.is_dir():
+        raise BadStore(f"{part} is a file, and a store is a folder; name a folder.")
+    with contextlib.suppress(OSError):  # not there, or not to be read: for _make to say
+        entries = {entry.name for entry in folder.iterdir()}
+        if entries - _HARMLESS and "metadata" not in entries:
+            raise BadStore(f"{folder} holds other files and no store; name an empty folder, or one that does not exist yet.")
+
+
+def _make(folder: Path, name: str) -> None:
+    """Make the folder where it is missing, and see that it is ours to use."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        entries = {entry.name for entry in folder.iterdir()}
     except PermissionError:
-        raise StoreUnavailable(f"The folder of the store {name} may not be made or read by this user; give it the permission.") from None
-    except (FileExistsError, NotADirectoryError):
-        raise BadStore(f"A part of the path {folder} is a file; name a folder.") from None
+        raise StoreUnavailable(f"The folder of the store {name} may not be made by this user; give it the permission.") from None
     except OSError as error:
         raise StoreUnavailable(f"The folder of the store {name} cannot be made ({error.strerror}); name another one.") from None
-    if entries - _HARMLESS and "metadata" not in entries:
-        raise BadStore(f"{folder} holds other files and no store; name an empty folder, or one that does not exist yet.")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise StoreUnavailable(f"The folder of the store {name} may not be written by this user; give it the permission.")
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise StoreUnavailable(f"The folder of the store {name} may not be used by this user; give it the permission.")
     holder = _holder(folder)
     if holder is not None:
         raise StoreUnavailable(f"The store {name} is open in another process{holder}; stop that one, or use another store.")
@@ -136,7 +143,7 @@ def _check(folder: Path, name: str) -> None:
 def _holder(folder: Path) -> str | None:
     """Who has the store open: None for nobody, else ` (pid 123)` or, when it cannot be read, an empty text."""
     try:
-        with open(folder / "status", "rb") as status:
+        with (folder / "status").open("rb") as status:
             try:
                 fcntl.flock(status, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -150,19 +157,19 @@ def _holder(folder: Path) -> str | None:
 @contextlib.contextmanager
 def _neutral_folder() -> Iterator[None]:
     """Be in an empty folder meanwhile: chDB takes a `config.xml` of the working directory for its own."""
-    try:
-        before = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        raise BadUsage("The working directory cannot be read any more; change to one that exists.") from None
-    try:
-        with tempfile.TemporaryDirectory(prefix="yolometer-") as empty:
+    with contextlib.ExitStack() as stack:
+        try:
+            before = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, before)
+            empty = stack.enter_context(tempfile.TemporaryDirectory(prefix="yolometer-"))
             os.chdir(empty)
-            try:
-                yield
-            finally:
-                os.fchdir(before)
-    finally:
-        os.close(before)
+            stack.callback(os.fchdir, before)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"An embedded store needs a working directory and a temporary folder ({error.strerror or error}); "
+                "change to a folder that exists and set TMPDIR to one with space."
+            ) from None
+        yield
 
 
 def _waiting_folder(folder: Path | None) -> str | None:
@@ -184,7 +191,9 @@ def _clean(inserts: Path) -> None:
 
 def _refuse_set_aside(client: Any, name: str) -> None:
     """The engine sets unreadable parts aside without a word, and the rows in them are gone from every answer."""
-    rows = client.query("SELECT table, count(), any(path) FROM system.detached_parts WHERE reason LIKE 'broken%' GROUP BY table").result_rows
+    rows = client.query(
+        "SELECT table, count(), any(path) FROM system.detached_parts WHERE reason LIKE 'broken%' GROUP BY table"
+    ).result_rows
     for table, parts, path in rows:
         raise BadStore(
             f"{parts} damaged parts of the table {table} of the store {name} were set aside; replay into an empty folder, "
@@ -196,13 +205,18 @@ def _insert(waiting: str | None, client: Any, table: str, batch: Any) -> None:
     """Insert one Arrow table by way of a file, the fastest way into chDB; the file is gone afterwards."""
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
+    from yolometer_sinks.stores._client import INSERT_SETTINGS
+
     with tempfile.NamedTemporaryFile(dir=waiting, prefix="insert-", suffix=".arrow") as file:
         with pa.ipc.new_file(file, batch.schema) as writer:
             writer.write_table(batch)
         file.flush()
         quoted = file.name.replace("\\", "\\\\").replace("'", "\\'")
         columns = ", ".join(f"`{column}`" for column in batch.column_names)
-        client.command(f"INSERT INTO `{table}` ({columns}) FROM INFILE '{quoted}' COMPRESSION 'none' FORMAT Arrow")
+        settings = ", ".join(f"{setting} = {value}" for setting, value in INSERT_SETTINGS.items())
+        client.command(
+            f"INSERT INTO `{table}` ({columns}) FROM INFILE '{quoted}' COMPRESSION 'none' SETTINGS {settings} FORMAT Arrow"
+        )
 
 
 def _closed(key: str) -> None:

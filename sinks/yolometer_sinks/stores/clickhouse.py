@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from urllib.parse import unquote
 
@@ -38,14 +39,16 @@ def open_clickhouse(url: str) -> Store:
     user, password = unquote(parts.username or "default"), unquote(parts.password or "")
     name = f"clickhouse://{user}@{parts.hostname}:{port}/{database}"
     try:
-        import clickhouse_connect
+        from clickhouse_connect.driver import create_client
 
         from yolometer_sinks.stores._client import ClientStore
         from yolometer_sinks.stores._errors import foreign
     except ImportError:
         raise BadUsage("The ClickHouse client is not installed; install yolometer[sink].") from None
+    # Its errors come back as exceptions and are told once, by us; its own log would add tracebacks.
+    logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     with foreign(name, (password,), during="open"):
-        client = clickhouse_connect.create_client(
+        client = create_client(
             host=parts.hostname,
             port=port,
             username=user,

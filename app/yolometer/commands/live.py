@@ -1,0 +1,175 @@
+"""`yolometer up` and `yolometer demo`: one box, live, with a table that moves."""
+
+from __future__ import annotations
+
+import socket
+from decimal import Decimal
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from yolometer import demo, options, show
+from yolometer.box import closing
+from yolometer.page import Page
+from yolometer.up import Beat, Stop, checkpoint_of, run
+from yolometer_core.events import Run
+from yolometer_sinks.open_store import open_store
+from yolometer_sinks.stores._base import Store
+
+DEMO_PRICE = Decimal("2.50")
+
+
+def up_command(
+    watch: Annotated[list[str] | None, typer.Option(metavar="GLOB_OR_DIR", help="What to watch; may be repeated.")] = None,
+    store: options.Store = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page on loopback; 0 for none.")] = 8787,
+    gpu_model: options.GpuModel = None,
+    gpus: options.Gpus = None,
+    price: options.Price = None,
+    currency: options.Currency = "USD",
+    owner: options.Owner = None,
+    node: options.Node = None,
+    processes: Annotated[bool, typer.Option(help="Also watch logs that running processes write, wherever they are.")] = True,
+    state: Annotated[Path | None, typer.Option(help="File that remembers how far it got; beside an embedded store by default.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Watch trainings on this machine and keep the store up to date; started again, it goes on where it stopped.
+
+    Examples:
+
+      yolometer up --watch runs/
+
+      yolometer up --watch '/data/*/runs' --store chdb:///var/lib/yolometer --gpu-model A100 --price 2.5
+
+    SIGTERM or Ctrl-C ends it with everything stored. With --json it prints one line of JSON for each change of a run.
+    """
+    terms = options.terms(gpu_model, gpus, price, currency, owner)
+    url = store or options.default_store()
+    stop = Stop()
+    stop.on_signals()
+    with closing(open_store(url)) as opened, Page(port) as page, Screen(as_json, "Ctrl-C ends it with everything stored.") as screen:
+        opened.migrate()
+        if page.url and not as_json:
+            show.errors().print(f"Page: {page.url}")
+        checkpoint = checkpoint_of(url, state)
+
+        def beat(seen: Beat) -> None:
+            page.show(seen)
+            screen.show(seen)
+
+        run(opened, terms, watch=watch or [], node=node or socket.gethostname(), stop=stop, checkpoint=checkpoint,
+            processes=processes, beat=beat)  # fmt: skip
+
+
+def demo_command(
+    seconds: Annotated[float, typer.Option(min=1, max=170, help="How long the captured trainings play.")] = 20,
+    store: options.Store = "chdb://memory",
+    as_json: options.Json = False,
+) -> None:
+    """Play captured trainings of several families at speed, live, and say what each one cost and what was wasted.
+
+    Example: yolometer demo --seconds 10
+
+    The logs are real, of tiny trainings on a CPU, told at the price of one GPU; nothing is read from the network.
+    """
+    terms = options.terms("demo GPU", 1, str(DEMO_PRICE), "USD", ["team=demo"])
+    stop = Stop()
+    stop.on_signals()
+    with closing(open_store(store or "chdb://memory")) as opened:
+        opened.migrate()
+        with Screen(as_json, f"demo: captured trainings at {DEMO_PRICE} USD per GPU-hour", final=False) as screen:
+            demo.play(opened, terms, seconds=seconds, stop=stop, beat=screen.show)
+        _report(opened, as_json)
+
+
+def _report(store: Store, as_json: bool) -> None:
+    found = demo.answers(store)
+    if as_json:
+        print(show.document(found))
+        return
+    console = show.out()
+    console.print(show.runs_grid(found["runs"], title="What each training used and cost"))
+    console.print()
+    for run_row in found["runs"]:
+        console.print(_sentence(run_row))
+    console.print()
+    if found["wasted_tokens"]:
+        console.print(_wasted(found["wasted_tokens"]))
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    """One run in words: tokens, GPU-hours, money, and money per point of mAP."""
+    name = row["name"] or row["run_id"]
+    said = [f"{name}: {show.short(row['tokens_mtok'], 5)} MTok"]
+    if row["gpu_seconds"] is None:
+        said.append("time unknown (its log has no clock that is fine enough), so cost unknown")
+    else:
+        said.append(f"{row['gpu_seconds'] / 3600:.5f} GPU-h, {show.money(row['cost'], row['currency'])}")
+        if row["best_map50_95"] and row["cost"] is not None:
+            per_point = Decimal(str(row["cost"])) / (Decimal(str(row["best_map50_95"])) * 100)
+            said.append(f"{show.money(per_point, row['currency'])} per point of mAP50-95")
+    return ", ".join(said) + "."
+
+
+def _wasted(rows: list[dict[str, Any]]) -> Any:
+    from yolometer_sinks.stores._base import Table
+
+    columns = tuple(rows[0])
+    return show.answer_grid(Table(columns, [tuple(row.values()) for row in rows]), {}, "What was wasted, and why")
+
+
+class Screen:
+    """Shows the runs while they move: a live table on a terminal, JSON lines for machines, a line per change elsewhere."""
+
+    def __init__(self, as_json: bool, title: str, final: bool = True) -> None:
+        self._json = as_json
+        self._title = title
+        self._final = final
+        console = show.errors()
+        self._live = Live(console=console, auto_refresh=False, transient=not final) if console.is_terminal and not as_json else None
+        self._said: dict[str, tuple[Any, ...]] = {}
+
+    def __enter__(self) -> Screen:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, seen: Beat) -> None:
+        """Show one beat."""
+        if self._json:
+            if self._final:
+                for run_event in seen.changed:
+                    print(show.document({"run": {name: getattr(run_event, name) for name in show.RUN_FIELDS}}), flush=True)
+        elif self._live:
+            rows = [_moving(run_event) for run_event in seen.runs.values()]
+            problem = f"  waiting: {seen.problem}" if seen.problem else ""
+            self._live.update(show.runs_grid(rows, title=f"{self._title}  {seen.sources} files, {seen.rows} rows{problem}"), refresh=True)
+        else:
+            self._lines(seen)
+
+    def _lines(self, seen: Beat) -> None:
+        for run_event in seen.changed:
+            now = (run_event.status, run_event.epochs_done)
+            if self._said.get(run_event.run_id) != now:
+                self._said[run_event.run_id] = now
+                row = _moving(run_event)
+                cost = show.money(row["cost"], row["currency"])
+                show.errors().print(
+                    f"{row['run_id']}: {show.short(row['status'])}, epoch {show.short(row['epochs_done'])}/{show.short(row['epochs_planned'])}, "
+                    f"{show.short(row['tokens_mtok'], 5)} MTok, {cost}"
+                )
+
+
+def _moving(run_event: Run) -> dict[str, Any]:
+    """A run as a row of the table, with its place inside the epoch."""
+    row: dict[str, Any] = {name: getattr(run_event, name) for name in show.RUN_FIELDS}
+    if run_event.epoch_now is not None and run_event.iterations_total:
+        row["status"] = f"epoch {run_event.epoch_now}: {run_event.iterations_done}/{run_event.iterations_total}"
+    return row

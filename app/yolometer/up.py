@@ -1,0 +1,171 @@
+"""Up: one box, live. Watches files and processes, keeps the store up to date, goes on where it stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from yolometer.box import Box, formats, known_sources, load, save
+from yolometer_agent.agent import Agent
+from yolometer_agent.tail.checkpoint import Checkpoint
+from yolometer_core.errors import Unavailable
+from yolometer_core.events import Run
+from yolometer_sinks.stores._base import Store
+from yolometer_stream.ops._rows import Terms
+
+POLL_S = 0.25
+SETTLE_S = 1.0
+SCAN_S = 5.0
+
+
+@dataclass
+class Beat:
+    """What one round of `up` did, for those who show it."""
+
+    runs: dict[str, Run]
+    changed: list[Run]
+    sources: int
+    rows: int
+    problem: str | None
+
+
+class Stop:
+    """A wish to stop: set by SIGTERM and SIGINT, or by a caller."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def on_signals(self) -> None:
+        """Stop on SIGTERM and SIGINT; the second one ends the process at once."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._catch)
+
+    def set(self) -> None:
+        self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep up to `seconds`; True when it is time to stop."""
+        return self._event.wait(seconds)
+
+    @property
+    def wished(self) -> bool:
+        return self._event.is_set()
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        if self._event.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._event.set()
+
+
+def run(
+    store: Store,
+    terms: Terms,
+    *,
+    watch: Sequence[str],
+    node: str,
+    stop: Stop,
+    checkpoint: Checkpoint | None,
+    processes: bool = True,
+    seconds: float | None = None,
+    beat: Callable[[Beat], None] = lambda seen: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Box:
+    """Watch until `stop` or for `seconds`. On the way out everything read is stored and the checkpoint is written.
+
+    A store that is away for a while is waited for: facts stay in the files, the checkpoint does not move.
+    """
+    saved = load(checkpoint) if checkpoint else None
+    agent = Agent(watch, formats(), node=node, state=saved["agent"] if saved else None, known=known_sources(store), processes=processes)
+    box = Box(store, terms, node=node)
+    if saved:
+        box.states = dict(saved["states"])
+    loop = _Loop(agent, box, checkpoint, beat, clock)
+    end = None if seconds is None else clock() + seconds
+    try:
+        while not stop.wished and (end is None or clock() < end):
+            loop.round()
+            stop.wait(0.0 if loop.busy else POLL_S)
+        loop.finish()
+    finally:
+        agent.close()
+    return box
+
+
+class _Loop:
+    """The rhythm of `up`: poll often, settle each second, scan now and then, save when something changed."""
+
+    def __init__(self, agent: Agent, box: Box, checkpoint: Checkpoint | None, beat: Callable[[Beat], None], clock: Callable[[], float]) -> None:
+        self._agent, self._box, self._checkpoint, self._beat, self._clock = agent, box, checkpoint, beat, clock
+        self._next_scan = self._next_settle = clock()
+        self._dirty = False
+        self._save_cost_s = 0.0
+        self._next_save = clock()
+        self._problem: str | None = None
+        self.busy = False
+
+    def round(self) -> None:
+        """One round. Steps back of the clock only make it wait once more."""
+        now = self._clock()
+        if now >= self._next_scan or self._next_scan - now > SCAN_S:
+            self._next_scan = now + SCAN_S
+            self._agent.scan()
+            self._take(self._agent.stands(digest=False))
+        facts, self.busy = self._agent.poll()
+        self._take(facts)
+        if now >= self._next_settle or self._next_settle - now > SETTLE_S or self._box.waiting > 50_000:
+            self._next_settle = now + SETTLE_S
+            self._settle()
+
+    def finish(self) -> None:
+        """Read what is there, store it, save."""
+        facts, more = self._agent.poll()
+        self._take(facts)
+        deadline = self._clock() + 5.0
+        while more and self._clock() < deadline:
+            facts, more = self._agent.poll()
+            self._take(facts)
+        self._take(self._agent.stands(digest=True))
+        self._settle(last=True)
+
+    def _take(self, facts: list[Any]) -> None:
+        if facts:
+            self._dirty = True
+            self._box.take(facts)
+
+    def _settle(self, last: bool = False) -> None:
+        changed: list[Run] = []
+        try:
+            changed = self._box.settle()
+            self._problem = None
+            if self._checkpoint and self._dirty and (last or self._clock() >= self._next_save):
+                self._save()
+        except Unavailable as error:
+            self._problem = str(error)
+            if last:
+                raise
+        self._beat(Beat(self._box.runs, changed, self._agent.sources, self._box.rows, self._problem))
+
+    def _save(self) -> None:
+        """Save, and not so often that saving becomes the work."""
+        assert self._checkpoint is not None
+        began = self._clock()
+        save(self._checkpoint, self._agent, self._box)
+        self._dirty = False
+        self._next_save = self._clock() + max(SETTLE_S, 20 * (self._clock() - began))
+
+
+def checkpoint_of(store_url: str, state: Path | None) -> Checkpoint | None:
+    """Where `up` remembers how far it got: beside an embedded store, else in the state folder of the user."""
+    if state is not None:
+        return Checkpoint(state)
+    scheme, _, rest = store_url.partition("://")
+    if scheme == "chdb":
+        return None if rest.split("?")[0] in ("memory", "") else Checkpoint(Path(rest.split("?")[0]) / "yolometer" / "up.json")
+    return Checkpoint(Path.home() / ".local" / "state" / "yolometer" / "up.json")
