@@ -11,7 +11,7 @@ from typing import Any
 
 from yolometer_agent.formats._base import Format
 from yolometer_agent.places import KnownSource, copies, folder_of, home_of, place_of
-from yolometer_agent.reader import Reader, digest_of
+from yolometer_agent.reader import Reader, digest_of, has_epoch
 from yolometer_agent.tail.discover import find
 from yolometer_agent.tail.writers import Writers, writers
 from yolometer_core.events import Fact, Incident, Progress, ResultRow, Setting
@@ -50,6 +50,7 @@ class Agent:
         known: Iterable[KnownSource] = (),
         processes: bool = False,
         keep_copies: bool = False,
+        live: bool = True,
         exclude: Sequence[str] = (),
         now: Callable[[Path], datetime] = lambda path: datetime.now(UTC),
         look: Callable[[], Writers] = writers,
@@ -62,13 +63,14 @@ class Agent:
         self._known = list(known)
         self._processes = processes
         self._keep_copies = keep_copies
+        self._live = live
         self._exclude = exclude
         self._now = now
         self._look = look
         self._writers: Writers | None = None
         self._declared: dict[str, list[str]] = {key: list(value) for key, value in saved.get("declared", {}).items()}
         self._sources: dict[str, _Source] = {}
-        self._copied: dict[str, str] = dict(saved.get("copied", {}))
+        self.copied: dict[str, str] = dict(saved.get("copied", {}))
         self._seen_folders: set[str] = set(saved.get("folders", ()))
         for path, entry in saved.get("sources", {}).items():
             reader = self._reader(Path(path), entry["place"], entry["source"], entry["reader"])
@@ -88,7 +90,7 @@ class Agent:
             self.skipped[what] = why
         if self._processes:
             paths += [opened.path for opened in self._writers.open_files()]
-        new = [path for path in dict.fromkeys(paths) if str(path) not in self._sources and str(path) not in self._copied]
+        new = [path for path in dict.fromkeys(paths) if str(path) not in self._sources and str(path) not in self.copied]
         for path in new:
             own = place_of(self.node, folder_of(path))
             self._sources[str(path)] = _Source(self._reader(path, own, path.name, None), settled=False)
@@ -149,7 +151,7 @@ class Agent:
                 if source.settled
             },
             "declared": self._declared,
-            "copied": self._copied,
+            "copied": self.copied,
             "folders": sorted(self._seen_folders),
             "skipped": self.skipped,
         }
@@ -234,9 +236,9 @@ class Agent:
             return
         mains = {folder: [path for path in members if self._is_main(path)] for folder, members in folders.items()}
         known = self._known + self._followed(set(folders))
-        for folder, twin in copies(mains, known, lambda item: place_of(self.node, item.resolve())).items():
+        for folder, twin in copies(mains, known, lambda item: place_of(self.node, item.resolve()), earlier=not self._live).items():
             for path in folders[folder]:
-                self._copied[str(path)] = twin
+                self.copied[str(path)] = twin
                 self.skipped[str(path)] = f"It is a copy of {twin.partition(':')[2]} and would count twice; --keep-copies counts it."
                 self.forget([path])
 
@@ -248,6 +250,12 @@ class Agent:
         ]
 
     def _is_main(self, path: Path) -> bool:
-        """A log or a table, by a look at its head."""
-        name = self._sources[str(path)].reader.look()
-        return name is not None and self._formats[name].role in ("console", "table")
+        """A log or a table that tells of an epoch: those of trainings that only began may be alike and yet be two.
+
+        A log that a process still writes is no copy.
+        """
+        reader = self._sources[str(path)].reader
+        name = reader.look()
+        if name is None or self._formats[name].role not in ("console", "table"):
+            return False
+        return self._open(reader) is not True and has_epoch(path, self._formats[name])

@@ -50,12 +50,15 @@ def home_of(log: Path, save_dir: str, declared: Mapping[str, list[str]], working
     return Path(named[0]) if len(named) == 1 else None
 
 
-def copies(folders: Mapping[Path, Iterable[Path]], known: Iterable[KnownSource], name: Callable[[Path], str]) -> dict[Path, str]:
+def copies(
+    folders: Mapping[Path, Iterable[Path]], known: Iterable[KnownSource], name: Callable[[Path], str], *, earlier: bool
+) -> dict[Path, str]:  # fmt: skip
     """Which folders hold nothing but copies of the logs and tables of another one: `{folder: the one it copies}`.
 
     `folders` maps each folder to its logs and tables (no settings), in the order in which they count; `known` is what
-    the store holds; `name` gives the place of a folder. A folder that the store knows by its place is no copy. A log
-    that ends earlier than its twin, and is the same so far, is a copy too.
+    the store holds; `name` gives the place of a folder. A folder that the store knows by its place is no copy. With
+    `earlier`, a log that ends before its twin does, and is the same so far, is a copy too; not for logs that still
+    grow, for trainings that were started alike look alike at first.
     """
     by_digest: dict[str, set[str]] = {}
     files: dict[str, dict[str, Path]] = {}
@@ -70,7 +73,9 @@ def copies(folders: Mapping[Path, Iterable[Path]], known: Iterable[KnownSource],
         digests = {path: digest for path in members if (digest := digest_of(path))}
         twins = None
         for path, digest in digests.items():
-            same = by_digest.get(digest, set()) | {other for other, file in files.get(path.name, {}).items() if _begins_alike(path, file)}
+            same = set(by_digest.get(digest, ()))
+            if earlier:
+                same |= {other for other, file in files.get(path.name, {}).items() if _begins_alike(path, file)}
             twins = same if twins is None else twins & same
         others = (twins or set()) - {place}
         if others and place not in homes:

@@ -11,7 +11,7 @@ from typing import Any
 from yolometer_agent.formats._base import Format, Found
 from yolometer_agent.recognise import HEAD_BYTES, best_format, decide
 from yolometer_agent.tail.follow import Follow
-from yolometer_core.events import Fact, Role, SourceState
+from yolometer_core.events import Fact, Progress, ResultRow, Role, SourceState
 
 READ_BYTES = 1 << 18
 LARGEST_DOCUMENT = 1 << 20
@@ -201,6 +201,20 @@ def _head_records(path: Path) -> list[bytes]:
         return list(batch.chunk.records) if batch else []
     finally:
         follow.close()
+
+
+def has_epoch(path: Path, fmt: Format, longest_bytes: int = 1 << 25) -> bool:
+    """Whether a file tells of at least one whole epoch (or, where there are none, of an iteration)."""
+    with Follow(path) as follow:
+        state = fmt.start()
+        while (batch := follow.poll(READ_BYTES)) is not None:
+            for _, found in fmt.fold(state, batch.chunk.records):
+                whole = found.fields.get("iterations_done") == found.fields.get("iterations_total") or found.fields.get("epoch") is None
+                if found.kind is ResultRow or (found.kind is Progress and whole):
+                    return True
+            if batch.at_end or batch.size_bytes > longest_bytes:
+                break
+    return False
 
 
 def _size(path: Path) -> int:

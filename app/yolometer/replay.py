@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +21,10 @@ BATCH_ROWS = 5_000
 
 @dataclass
 class Replayed:
-    """What a replay found: ids of the runs it read, and what it skipped with the reason."""
+    """What a replay found: ids of the runs it read, places whose copies it was given, and what it skipped with the reason."""
 
     run_ids: list[str] = field(default_factory=list)
+    twins: list[str] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     files: int = 0
     facts: int = 0
@@ -44,7 +46,7 @@ def replay(
     """
     node = node or socket.gethostname()
     _check(paths)
-    agent = Agent([_pattern(path) for path in paths], formats(), node=node, known=known_sources(store), keep_copies=keep_copies, now=_changed)
+    agent = Agent([_pattern(path) for path in paths], formats(), node=node, known=known_sources(store), keep_copies=keep_copies, live=False, now=_changed)
     box = Box(store, terms, node=node)
     try:
         return _read(agent, box, progress)
@@ -74,8 +76,8 @@ def _read(agent: Agent, box: Box, progress: Callable[[int, int, str], None]) -> 
         box.take(agent.stands(folders[folder], digest=True))
     box.settle()
     progress(done, len(files), "")
-    found = Replayed(sorted(box.runs), [{"path": path, "reason": why} for path, why in sorted(skipped.items())], len(files), box.facts)
-    return found
+    reasons = [{"path": path, "reason": why} for path, why in sorted(skipped.items())]
+    return Replayed(sorted(box.runs), sorted(set(agent.copied.values())), reasons, len(files), box.facts)
 
 
 def _drain(agent: Agent, box: Box, path: Path) -> None:
@@ -110,4 +112,4 @@ def _check(paths: Sequence[str]) -> None:
 
 
 def _pattern(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return os.path.normpath(Path(path).expanduser().absolute())

@@ -46,7 +46,7 @@ def replay_command(
     with closing(open_store(store or "chdb://memory")) as opened:
         opened.migrate()
         found = _replayed(paths, opened, terms, node, keep_copies, quiet=as_json)
-        runs = runs_of(opened, found.run_ids)
+        runs = runs_of(opened, found)
     if as_json:
         print(show.document({"runs": runs, "skipped": found.skipped}))
     else:
@@ -55,13 +55,13 @@ def replay_command(
         raise typer.Exit(NOTHING)
 
 
-def runs_of(store: Store, run_ids: list[str]) -> list[dict[str, Any]]:
-    """The rows of the query `runs` for some runs."""
-    if not run_ids:
-        return []
+def runs_of(store: Store, found: Replayed) -> list[dict[str, Any]]:
+    """The rows of the query `runs` for the runs that were read, and for those whose copies were named."""
+    wanted = set(found.run_ids)
+    if found.twins:
+        wanted |= {run_id for run_id, place in store.query("SELECT run_id, place FROM runs").rows if place in found.twins}
     text, bound = find("runs").bind({})
-    wanted = set(run_ids)
-    return [row for row in store.query(text, bound).dicts() if row["run_id"] in wanted]
+    return [row for row in store.query(text, bound).dicts() if row["run_id"] in wanted] if wanted else []
 
 
 def _replayed(paths: list[str], store: Store, terms: Any, node: str | None, keep_copies: bool, quiet: bool) -> Replayed:

@@ -82,6 +82,9 @@ def _print(query: Query, table: Table, chosen: Format) -> None:
     elif chosen is Format.parquet:
         _parquet(table)
     else:
+        if query.name == "runs":
+            show.out().print(show.runs_grid(table.dicts(), title=query.question))
+            return
         units = {column.name: column.unit for column in query.columns}
         show.out().print(show.answer_grid(table, units, query.question))
         if not table.rows:
