@@ -1,8 +1,9 @@
-"""Agent: finds the sources of a node, reads them, and gives their facts. Keeps nothing but a small state; never writes to a source."""
+"""Agent: finds the sources of a node, reads them, and gives their facts. Keeps a small state; never writes to a source."""
 
 from __future__ import annotations
 
 import os
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from yolometer_agent.tail.writers import Writers, writers
 from yolometer_core.events import Fact, Incident, Progress, ResultRow, Setting
 
 QUIET_S = 900.0
-"""A log that nothing is seen to write, on a node whose processes cannot all be looked at, is closed after so long without a change."""
+"""Where not all processes can be looked at, a log that none is seen to write is closed after so long without a change."""
 
 
 @dataclass
@@ -58,7 +59,8 @@ class Agent:
         saved = state or {}
         self.node = node
         self.skipped: dict[str, str] = dict(saved.get("skipped", {}))
-        self._patterns = list(patterns)
+        # absolute, so that a change of the working directory changes nothing
+        self._patterns = [os.path.normpath(Path(pattern).expanduser().absolute()) for pattern in patterns]
         self._formats = formats
         self._known = list(known)
         self._processes = processes
@@ -97,20 +99,22 @@ class Agent:
         self._set_copies_aside(new)
         return new
 
-    def poll(self, paths: Iterable[Path] | None = None) -> tuple[list[Fact], bool]:
-        """(new facts of all sources or of `paths`, whether there may be more at once). Settings come first."""
+    def poll(self, paths: Iterable[Path] | None = None, *, resting: bool = False) -> tuple[list[Fact], bool]:
+        """(new facts of all sources or of `paths`, whether there may be more at once). Settings come first.
+
+        A file that has been quiet for long is looked at less often; with `resting` it is looked at all the same.
+        """
         facts: list[Fact] = []
         more = False
         names = list(self._sources) if paths is None else [str(path) for path in paths if str(path) in self._sources]
         for name in sorted(names, key=lambda item: not item.endswith((".yaml", ".yml"))):
             source = self._sources[name]
-            source.rest = max(source.rest - 1, 0)
+            source.rest = 0 if resting else max(source.rest - 1, 0)
             if source.rest:
                 continue
             found, again = source.reader.poll()
             more = more or again
             source.quiet = 0 if found or again else source.quiet + 1
-            # a file that has been quiet for long is looked at less often
             source.rest = min(source.quiet // 40, 16)
             facts += self._settle(source, found, ended=not again)
         return facts, more
@@ -175,9 +179,8 @@ class Agent:
         if reader.role != "console":
             return self._at(source, None)
         named = next((fact.save_dir for fact in source.held if isinstance(fact, Setting) and fact.save_dir), None)
-        if named is None and not any(isinstance(fact, Progress | Incident | ResultRow) for fact in source.held) and not ended:
-            return []
-        if named is None and not any(isinstance(fact, Progress | Incident | ResultRow) for fact in source.held) and self._open(reader) is not False:
+        begun = any(isinstance(fact, Progress | Incident | ResultRow) for fact in source.held)
+        if named is None and not begun and (not ended or self._open(reader) is not False):
             return []
         home = home_of(reader.path, named, self._declared, self._working_dir(reader.path)) if named else None
         return self._at(source, home)
@@ -221,7 +224,7 @@ class Agent:
         try:
             seen = path.stat()
             pid = min(self._writers.pids.get((seen.st_dev, seen.st_ino), ()), default=None)
-            return Path(os.readlink(self._writers.proc / str(pid) / "cwd")) if pid is not None else None
+            return (self._writers.proc / str(pid) / "cwd").readlink() if pid is not None else None
         except OSError:
             return None
 
@@ -236,17 +239,21 @@ class Agent:
             return
         mains = {folder: [path for path in members if self._is_main(path)] for folder, members in folders.items()}
         known = self._known + self._followed(set(folders))
-        for folder, twin in copies(mains, known, lambda item: place_of(self.node, item.resolve()), earlier=not self._live).items():
+        twins = copies(mains, known, lambda item: place_of(self.node, item.resolve()), earlier=not self._live)
+        for folder, twin in twins.items():
             for path in folders[folder]:
                 self.copied[str(path)] = twin
-                self.skipped[str(path)] = f"It is a copy of {twin.partition(':')[2]} and would count twice; --keep-copies counts it."
+                original = twin.partition(":")[2]
+                self.skipped[str(path)] = f"It is a copy of {original} and would count twice; --keep-copies counts it."
                 self.forget([path])
 
     def _followed(self, but: set[Path]) -> list[KnownSource]:
         return [
             KnownSource(source.reader.place, name, digest)
             for name, source in self._sources.items()
-            if source.reader.path.parent not in but and source.reader.role in ("console", "table") and (digest := digest_of(source.reader.path))
+            if source.reader.path.parent not in but
+            and source.reader.role in ("console", "table")
+            and (digest := digest_of(source.reader.path))
         ]
 
     def _is_main(self, path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -113,8 +114,9 @@ class Reader:
         self._told = [position, open_for_writing, digest]
         rank = {None: 0, True: 2, False: 4}[open_for_writing] + digest
         return [
-            SourceState(ts=self._now(), node=self._node, source=self.source, seq=position * _SLOTS + rank, place=self.place, role=role,
-                        format=self.format, path=str(self.path), size_bytes=size, open_for_writing=open_for_writing,
+            SourceState(ts=self._now(), node=self._node, source=self.source, seq=position * _SLOTS + rank,
+                        place=self.place, role=role, format=self.format, path=str(self.path), size_bytes=size,
+                        open_for_writing=open_for_writing,
                         digest=digest_of(self.path) if digest else None)
         ]  # fmt: skip
 
@@ -139,7 +141,7 @@ class Reader:
         try:
             if self.path.stat().st_size > LARGEST_DOCUMENT:
                 return None
-            text = self.path.read_bytes()
+            text = document_of(self.path)
         except OSError:
             return None
         found = best_format(self._formats, text.decode("utf-8", "replace"), whole=True)
@@ -149,20 +151,22 @@ class Reader:
         return self._read_document()
 
     def _read_document(self) -> list[Fact]:
-        assert self.format is not None
+        if self.format is None:
+            return []
         try:
             seen = self.path.stat()
             stamp = f"{seen.st_ino}/{seen.st_size}/{seen.st_mtime_ns}"
             if stamp == self._document[1] or seen.st_size > LARGEST_DOCUMENT:
                 return []
-            text = self.path.read_bytes()
+            text = document_of(self.path)
         except OSError:
             return []
         self._document = [self._document[0] + 1, stamp]
         fmt = self._formats[self.format]
         version = self._document[0]
         return [
-            self._fact(found._replace(session=version - 1), version * _SLOTS + slot) for _, found, slot in _slots(fmt.fold(fmt.start(), [text]))
+            self._fact(found._replace(session=version - 1), version * _SLOTS + slot)
+            for _, found, slot in _slots(fmt.fold(fmt.start(), [text]))
         ]
 
     def _peek(self, fmt: Format, remainder: bytes) -> list[Fact]:
@@ -203,13 +207,22 @@ def _head_records(path: Path) -> list[bytes]:
         follow.close()
 
 
+def document_of(path: Path) -> bytes:
+    """A whole file as UTF-8, whatever its byte order mark says it was written in. OSError when it cannot be read."""
+    raw = path.read_bytes()
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return raw.decode("utf-16", "replace").encode()
+    return raw.removeprefix(codecs.BOM_UTF8)
+
+
 def has_epoch(path: Path, fmt: Format, longest_bytes: int = 1 << 25) -> bool:
     """Whether a file tells of at least one whole epoch (or, where there are none, of an iteration)."""
     with Follow(path) as follow:
         state = fmt.start()
         while (batch := follow.poll(READ_BYTES)) is not None:
             for _, found in fmt.fold(state, batch.chunk.records):
-                whole = found.fields.get("iterations_done") == found.fields.get("iterations_total") or found.fields.get("epoch") is None
+                said = found.fields
+                whole = said.get("iterations_done") == said.get("iterations_total") or said.get("epoch") is None
                 if found.kind is ResultRow or (found.kind is Progress and whole):
                     return True
             if batch.at_end or batch.size_bytes > longest_bytes:

@@ -1,4 +1,4 @@
-"""Which format a file has: decided once, by the first records that leave no doubt, so that it does not matter how they arrived."""
+"""Which format a file has: decided once, by the first records that leave no doubt, so how they arrived does not matter."""
 
 from __future__ import annotations
 

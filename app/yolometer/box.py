@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from yolometer_stream.operator import Operator
 from yolometer_stream.ops._rows import Terms
 from yolometer_stream.ops.run import Runs
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 def formats() -> dict[str, Format]:
@@ -119,14 +120,21 @@ class Box:
 
 
 def save(checkpoint: Checkpoint, agent: Agent, box: Box) -> None:
-    """Write where agent and operators are, in one file that is replaced as a whole."""
-    checkpoint.save({"version": STATE_VERSION, "agent": agent.state(), "states": box.states})
+    """Write where agent and operators are, in one file that is replaced as a whole.
+
+    The states are text in it: the losses of a training may be NaN, which a checkpoint does not take.
+    """
+    state = json.dumps({"agent": agent.state(), "states": box.states}, separators=(",", ":"))
+    checkpoint.save({"version": STATE_VERSION, "state": state})
 
 
 def load(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
     """What `save` wrote; None when there is none, or one that this version cannot read (then all is read again)."""
-    state = checkpoint.load()
-    return state if state and state.get("version") == STATE_VERSION else None
+    saved = checkpoint.load()
+    if not saved or saved.get("version") != STATE_VERSION:
+        return None
+    state: dict[str, Any] = json.loads(saved["state"])
+    return state
 
 
 @contextlib.contextmanager

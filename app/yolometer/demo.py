@@ -27,7 +27,8 @@ def play(store: Store, terms: Terms, *, seconds: float, stop: Stop, beat: Callab
             if feed.done and not seen.changed:
                 stop.set()
 
-        run(store, terms, watch=[str(runs)], node="demo", stop=stop, checkpoint=None, processes=False, seconds=seconds + 60, beat=tell)
+        run(store, terms, watch=[str(runs)], node="demo", stop=stop, checkpoint=None, processes=False,
+            seconds=seconds + 60, beat=tell)  # fmt: skip
         feed.join(5)
 
 

@@ -20,7 +20,9 @@ GpuModel = Annotated[str | None, typer.Option(help="Model of the GPUs, if the lo
 Gpus = Annotated[int | None, typer.Option(min=1, help="How many GPUs each run holds, if the log does not say it.")]
 Price = Annotated[str | None, typer.Option(metavar="PER_GPU_HOUR", help="Price of one GPU-hour; without it the cost is unknown.")]
 Currency = Annotated[str, typer.Option(help="Currency of the price, ISO 4217.")]
-Owner = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Whose runs they are, e.g. team=vision; may be repeated.")]
+Owner = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Whose runs they are, e.g. team=vision; may be repeated.")
+]
 Node = Annotated[str | None, typer.Option(help="Name of this node; the host name by default.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines and nothing else.")]
 

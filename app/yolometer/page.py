@@ -18,7 +18,8 @@ _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv
 th,td{padding:.45rem .7rem;border-bottom:1px solid #d8dee4;text-align:right;white-space:nowrap}th:first-child,td:first-child,
 th:nth-child(2),td:nth-child(2),th:nth-child(3),td:nth-child(3){text-align:left}th{color:#57606a;font-weight:600}
 @media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}th{color:#8b949e}}</style>"""
-_COLUMNS = ("run", "model", "status", "epochs", "MTok", "wasted MTok", "training time", "MTok/s", "k s/MTok", "best mAP50-95", "cost")
+_COLUMNS = ("run", "model", "status", "epochs", "MTok", "wasted MTok", "training time", "MTok/s", "k s/MTok", "best mAP50-95",
+            "cost")  # fmt: skip
 
 
 class Page:
@@ -44,8 +45,8 @@ class Page:
             try:
                 self._server = ThreadingHTTPServer((HOST, self._port), Handler)
             except OSError as error:
-                why = f"Port {self._port} cannot be used ({error.strerror}); choose another one with --port, or --port 0 for no page."
-                raise BadUsage(why) from error
+                why = f"Port {self._port} cannot be used ({error.strerror})"
+                raise BadUsage(f"{why}; choose another one with --port, or --port 0 for no page.") from error
             self._server.daemon_threads = True
             self.url = f"http://{HOST}:{self._port}/"
             threading.Thread(target=self._server.serve_forever, name="page", daemon=True).start()
@@ -62,7 +63,11 @@ class Page:
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         path = request.path.partition("?")[0]
-        kinds = {"/": ("text/html; charset=utf-8", self._html), "/runs.json": ("application/json", self._json), "/healthz": ("text/plain", lambda: "ok\n")}
+        kinds = {
+            "/": ("text/html; charset=utf-8", self._html),
+            "/runs.json": ("application/json", self._json),
+            "/healthz": ("text/plain", lambda: "ok\n"),
+        }
         kind, make = kinds.get(path, ("text/plain", lambda: "not here\n"))
         body = make().encode()
         request.send_response(200 if path in kinds else 404)
@@ -78,7 +83,8 @@ class Page:
     def _html(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
         rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self._rows)
-        empty = "" if rows else "<p>No training has been seen yet. Start one, or watch another folder with <code>--watch</code>.</p>"
+        none = "<p>No training has been seen yet. Start one, or watch another folder with <code>--watch</code>.</p>"
+        empty = "" if rows else none
         return f"{_HEAD}<h1>Trainings on this box</h1><table><tr>{head}</tr>{rows}</table>{empty}</html>"
 
 

@@ -46,7 +46,8 @@ def replay(
     """
     node = node or socket.gethostname()
     _check(paths)
-    agent = Agent([_pattern(path) for path in paths], formats(), node=node, known=known_sources(store), keep_copies=keep_copies, live=False, now=_changed)
+    patterns, known = [_pattern(path) for path in paths], known_sources(store)
+    agent = Agent(patterns, formats(), node=node, known=known, keep_copies=keep_copies, live=False, now=_changed)
     box = Box(store, terms, node=node)
     try:
         return _read(agent, box, progress)

@@ -20,9 +20,10 @@ from yolometer_sinks.stores._base import Table
 UNKNOWN = "–"  # noqa: RUF001 - a dash, as in any printed table
 
 RUN_FIELDS = (
-    "run_id", "name", "framework", "framework_version", "task", "model", "imgsz", "batch", "epochs_planned", "epochs_done", "attempts",
-    "status", "images_per_epoch", "images", "tokens_mtok", "tokens_640_mtok", "wasted_mtok", "train_seconds", "rate_mtok_s", "k_s_per_mtok",
-    "best_map50_95", "best_epoch", "params", "gflops", "optimizer", "gpu_model", "gpus", "gpu_seconds", "cost", "currency", "sources",
+    "run_id", "name", "framework", "framework_version", "task", "model", "imgsz", "batch", "epochs_planned", "epochs_done",
+    "attempts", "status", "images_per_epoch", "images", "tokens_mtok", "tokens_640_mtok", "wasted_mtok", "train_seconds",
+    "rate_mtok_s", "k_s_per_mtok", "best_map50_95", "best_epoch", "params", "gflops", "optimizer", "gpu_model", "gpus",
+    "gpu_seconds", "cost", "currency", "sources",
 )  # fmt: skip
 
 
@@ -95,9 +96,10 @@ def hours(seconds: Any) -> str:
 def runs_grid(runs: Iterable[Mapping[str, Any]], title: str | None = None) -> Grid:
     """The table of runs."""
     grid = Grid(title=title, header_style="bold", pad_edge=False)
-    for name, justify in (("run", "left"), ("model", "left"), ("status", "left"), ("epochs", "right"), ("MTok", "right"), ("wasted", "right"),
-                          ("time", "right"), ("MTok/s", "right"), ("k s/MTok", "right"), ("mAP50-95", "right"), ("cost", "right")):  # fmt: skip
-        grid.add_column(name, justify=justify, no_wrap=name in ("status", "epochs", "cost"))  # type: ignore[arg-type]
+    for name in ("run", "model", "status"):
+        grid.add_column(name, justify="left", no_wrap=name == "status")
+    for name in ("epochs", "MTok", "wasted", "time", "MTok/s", "k s/MTok", "mAP50-95", "cost"):
+        grid.add_column(name, justify="right", no_wrap=name in ("epochs", "cost"))
     for run in runs:
         best = short(run.get("best_map50_95"))
         at = f" @{run['best_epoch']}" if run.get("best_epoch") and best != UNKNOWN else ""
@@ -123,7 +125,8 @@ def answer_grid(table: Table, units: Mapping[str, str], title: str) -> Grid:
     for name in table.columns:
         unit = units.get(name, "text")
         numeric = unit not in ("text", "list", "time")
-        grid.add_column(f"{name}\n[dim]{unit}[/dim]" if numeric and unit != "count" else name, justify="right" if numeric else "left")
+        head = f"{name}\n[dim]{unit}[/dim]" if numeric and unit != "count" else name
+        grid.add_column(head, justify="right" if numeric else "left")
     for row in table.rows:
         grid.add_row(*(short(value, 5) for value in row))
     return grid

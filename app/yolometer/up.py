@@ -82,7 +82,8 @@ def run(
     A store that is away for a while is waited for: facts stay in the files, the checkpoint does not move.
     """
     saved = load(checkpoint) if checkpoint else None
-    agent = Agent(watch, formats(), node=node, state=saved["agent"] if saved else None, known=known_sources(store), processes=processes)
+    state, known = saved["agent"] if saved else None, known_sources(store)
+    agent = Agent(watch, formats(), node=node, state=state, known=known, processes=processes)
     box = Box(store, terms, node=node)
     if saved:
         box.states = dict(saved["states"])
@@ -101,7 +102,9 @@ def run(
 class _Loop:
     """The rhythm of `up`: poll often, settle each second, scan now and then, save when something changed."""
 
-    def __init__(self, agent: Agent, box: Box, checkpoint: Checkpoint | None, beat: Callable[[Beat], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, agent: Agent, box: Box, checkpoint: Checkpoint | None, beat: Callable[[Beat], None], clock: Callable[[], float]
+    ) -> None:
         self._agent, self._box, self._checkpoint, self._beat, self._clock = agent, box, checkpoint, beat, clock
         self._next_scan = self._next_settle = clock()
         self._dirty = False
@@ -124,8 +127,9 @@ class _Loop:
             self._settle()
 
     def finish(self) -> None:
-        """Read what is there, store it, save."""
-        facts, more = self._agent.poll()
+        """Look once more, read what is there, store it, save."""
+        self._agent.scan()
+        facts, more = self._agent.poll(resting=True)
         self._take(facts)
         deadline = self._clock() + 5.0
         while more and self._clock() < deadline:
@@ -145,18 +149,17 @@ class _Loop:
             changed = self._box.settle()
             self._problem = None
             if self._checkpoint and self._dirty and (last or self._clock() >= self._next_save):
-                self._save()
+                self._save(self._checkpoint)
         except Unavailable as error:
             self._problem = str(error)
             if last:
                 raise
         self._beat(Beat(self._box.runs, changed, self._agent.sources, self._box.rows, self._problem))
 
-    def _save(self) -> None:
+    def _save(self, checkpoint: Checkpoint) -> None:
         """Save, and not so often that saving becomes the work."""
-        assert self._checkpoint is not None
         began = self._clock()
-        save(self._checkpoint, self._agent, self._box)
+        save(checkpoint, self._agent, self._box)
         self._dirty = False
         self._next_save = self._clock() + max(SETTLE_S, 20 * (self._clock() - began))
 

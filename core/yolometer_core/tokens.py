@@ -51,7 +51,9 @@ def buffered(seconds: float, buffer_ratio: float) -> float:
     return seconds * (1 + buffer_ratio)
 
 
-def compute_tokens_article(params: float, height_px: int, width_px: int, batch: int, epochs: int, bytes_factor: float = 2) -> float:
+def compute_tokens_article(
+    params: float, height_px: int, width_px: int, batch: int, epochs: int, bytes_factor: float = 2
+) -> float:
     """The "compute tokens" of an article: params x H x W x 2 x 2.5 x batch x epochs. Not comparable with tokens.
 
     The article's own example prints 5.4e12 where its formula gives 7.2e16; kept only so that it can be shown

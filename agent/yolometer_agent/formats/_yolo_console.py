@@ -45,8 +45,9 @@ class YoloConsole:
         return self.recognised_by(head)
 
     def start(self) -> State:
-        return {"session": 0, "framework": self.framework, "phase": "head", "opened": False, "pending": {}, "bar": None, "headers": 0, "columns": None,
-                "takes": [0, 0], "names": "", "val_s": None, "trace": "", "resume": None, "evaluated": False, "full": False}  # fmt: skip
+        return {"session": 0, "framework": self.framework, "version": [], "phase": "head", "opened": False, "pending": {},
+                "bar": None, "headers": 0, "columns": None, "takes": [0, 0], "names": "", "val_s": None, "trace": "",
+                "resume": None, "evaluated": False, "full": False}  # fmt: skip
 
     def fold(self, state: State, records: Sequence[bytes]) -> list[tuple[int, Found]]:
         said: list[tuple[int, Found]] = []
@@ -121,8 +122,9 @@ class YoloConsole:
             return said
         label = f"{frame.epoch}/{frame.last} ".encode()
         at = record.find(label)
-        bar |= {"lead": record[: at + len(label)].decode("latin-1") if at >= 0 else "", "done": frame.bar.done, "total": frame.bar.total,
-                "last": frame.last, "losses": list(frame.values), "memory": round(frame.memory_g * 1e9) or None,
+        lead = record[: at + len(label)].decode("latin-1") if at >= 0 else ""
+        bar |= {"lead": lead, "done": frame.bar.done, "total": frame.bar.total,
+                "last": frame.last, "losses": list(frame.values), "memory": round(frame.memory_g * _giga(state, text)) or None,
                 "elapsed": frame.bar.elapsed_s, "resolution": frame.bar.resolution_s}  # fmt: skip
         if frame.width_px is not None:
             _measure(bar, frame.width_px)
@@ -208,7 +210,8 @@ class YoloConsole:
         if _STOPPED.search(text):
             best = _BEST.search(text)
             best_epoch = int(best[1]) + 1 - self.epoch_base if best else None
-            return [Found(Incident, {"what": "stopped_early", "best_epoch": best_epoch, "epoch": self._where(state)[0]}, state["session"])]
+            fields = {"what": "stopped_early", "best_epoch": best_epoch, "epoch": self._where(state)[0]}
+            return [Found(Incident, fields, state["session"])]
         ended = _COMPLETED.match(text)
         if ended and state["phase"] == "train":
             state["phase"] = "done"
@@ -235,12 +238,14 @@ class YoloConsole:
         epoch, take = self._where(state)
         if state["bar"]:
             state["bar"]["over"] = True
-        return Found(Incident, {"what": what, "batch": batch, "epoch": epoch or 1, "take": take, "text": text[:200]}, state["session"])
+        fields = {"what": what, "batch": batch, "epoch": epoch or 1, "take": take, "text": text[:200]}
+        return Found(Incident, fields, state["session"])
 
     def _completed(self, state: State, found: re.Match[str]) -> Found:
         hours = found[2]
         digits = len(hours.partition(".")[2])
-        fields = {"what": "completed", "epochs_completed": int(found[1]), "loop_s": float(hours) * 3600, "resolution_s": 3600 / 10**digits}
+        fields = {"what": "completed", "epochs_completed": int(found[1])}
+        fields |= {"loop_s": float(hours) * 3600, "resolution_s": 3600 / 10**digits}
         return Found(Incident, fields, state["session"])
 
     def _starting(self, state: State, found: re.Match[str]) -> list[Found]:
@@ -257,8 +262,9 @@ class YoloConsole:
         if tuning:
             state["resume"] = int(tuning[1]) + 1
             planned = int(tuning[1]) + int(tuning[2])
+        elif resuming is None:
+            return []
         else:
-            assert resuming is not None
             state["resume"] = int(resuming[1]) + 1 - self.epoch_base
             planned = int(resuming[2])
         return [self._setting(state, {"resumed": True, "resume_epoch": state["resume"], "epochs_planned": planned})]
@@ -281,12 +287,24 @@ class YoloConsole:
 
     def _setting(self, state: State, fields: dict[str, Any]) -> Found:
         state["framework"] = fields.get("framework") or state["framework"]
+        if "framework_version" in fields:
+            state["version"] = _version(fields["framework_version"])
         return Found(Setting, {"role": "console", **fields, "framework": state["framework"]}, state["session"])
 
     def _new_session(self, state: State) -> list[Found]:
         pending = state["pending"]
         state |= {**self.start(), "session": state["session"] + 1}
         return [self._setting(state, pending)] if pending else []
+
+
+def _giga(state: State, text: str) -> float:
+    """Bytes of the G that the memory column counts in: Ultralytics prints GiB from 8.3.76 on, everything else GB."""
+    drawn_by_itself = "━" in text or "─" in text
+    return 2.0**30 if drawn_by_itself or (state["framework"] == "ultralytics" and state["version"] >= [8, 3, 76]) else 1e9
+
+
+def _version(text: str) -> list[int]:
+    return [int(part) for part in text.split(".")[:3] if part.isdigit()]
 
 
 def _measure(bar: dict[str, Any], width_px: int) -> None:

@@ -13,11 +13,15 @@ from yolometer_agent.formats._text import clock_s, number
 _VALUE = r"[-+]?(?:nan|inf|\d+\.?\d*(?:e[-+]?\d+)?)"
 # one class for all the numbers: a pattern of numbers here could be split in many ways, and take for ever to fail
 _FRAME = re.compile(
-    r"^\s*(?P<epoch>\d+)/(?P<last>\d+)\s*(?P<mem>\d[\d.]*(?:e\+\d+)?)(?P<unit>[GMK])i?B?(?P<values>[-+\d.einfa\s]*)(?P<cut>…?):\s", re.I
+    r"^\s*(?P<epoch>\d+)/(?P<last>\d+)\s*(?P<mem>\d[\d.]*(?:e\+\d+)?)(?P<unit>[GMK])i?B?"
+    r"(?P<values>[-+\d.einfa\s]*)(?P<cut>…?):\s",
+    re.I,
 )
 _BAR = re.compile(r"\d+%(?:\|.*?\||[^\d\[\]|]*?)\s*(?P<done>\d+)/(?P<total>\d+)(?=[\s\[]|$)(?P<rest>.*)")
 _TQDM = re.compile(r"\[(?P<elapsed>[\d:]+)<[^,\]]*(?:,\s*(?P<rate>[\d.]+)(?P<unit>it/s|s/it))?")
-_OWN = re.compile(r"(?:(?P<rate>[\d.]+)(?P<scale>[KMG]?)(?P<unit>it/s|s/it))?\s*(?P<elapsed>\d+:\d\d(?::\d\d)?|[\d.]+s)(?:<|\s|$)")
+_OWN = re.compile(
+    r"(?:(?P<rate>[\d.]+)(?P<scale>[KMG]?)(?P<unit>it/s|s/it))?\s*(?P<elapsed>\d+:\d\d(?::\d\d)?|[\d.]+s)(?:<|\s|$)"
+)
 _PLAIN = re.compile(r"^\s*(?P<elapsed>\d\d:\d\d(?::\d\d)?)\b")
 _WIDTHS = (11, 10, 12)
 LONGEST_LINE = 1000
@@ -26,7 +30,7 @@ _UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
 
 
 class Bar(NamedTuple):
-    """The right half of a frame: how many of how many, how long so far (s), how coarse that is, and how coarse the clock is (s)."""
+    """The right half of a frame: how many of how many, how long so far (s), how coarse that is, how coarse the clock is (s)."""
 
     done: int
     total: int
@@ -93,7 +97,8 @@ def frame_of(text: str, columns: int | None = None) -> Frame | None:
     memory = float(found["mem"]) * _UNITS[found["unit"].upper()] / 1e9
     whole = not found["cut"] and len(parts) >= 3 and parts[-1].isdigit() and (columns is None or len(parts) == columns)
     if not whole:
-        return Frame(int(found["epoch"]), int(found["last"]), memory, tuple(number(part) for part in parts[: (columns or 2) - 2]), None, bar)
+        losses = tuple(number(part) for part in parts[: (columns or 2) - 2])
+        return Frame(int(found["epoch"]), int(found["last"]), memory, losses, None, bar)
     losses = tuple(number(part) for part in parts[:-2])
     return Frame(int(found["epoch"]), int(found["last"]), memory, losses, int(parts[-1]), bar)
 

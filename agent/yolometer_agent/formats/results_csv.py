@@ -7,6 +7,7 @@ from 0 or 1 follows from the first row; where a file starts later, from the fram
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class ResultsCsv:
             return None
         row = {name: number(cell) for name, cell in zip(names, cells, strict=True)}
         epoch = row.get("epoch")
-        if epoch is None or epoch != epoch or epoch < 0 or epoch != int(epoch) or any(_broken(c) for c in cells):
+        if epoch is None or math.isnan(epoch) or epoch < 0 or epoch != int(epoch) or any(_broken(c) for c in cells):
             return None
         if state["base"] is None:
             state["base"] = int(epoch) if epoch in (0, 1) else (0 if "metrics/mAP_0.5" in names else 1)

@@ -8,7 +8,10 @@ from yolometer_agent.formats._yolo_console import YoloConsole
 
 _BANNER = re.compile(r"^(?:YOLOR 🚀|YOLOv7 🚀)", re.M)
 _ARGUMENTS = re.compile(r"^Namespace\(.*\bimg_size=\[", re.M)
-_HEADER = re.compile(r"^[ \t]*Epoch[ \t]+gpu_mem[ \t]+(?:box|GIoU)[ \t]+obj[ \t]+cls[ \t]+total[ \t]+(?:labels|targets)[ \t]+img_size[ \t]*$", re.M)
+_HEADER = re.compile(
+    r"^[ \t]*Epoch[ \t]+gpu_mem[ \t]+(?:box|GIoU)[ \t]+obj[ \t]+cls[ \t]+total[ \t]+(?:labels|targets)[ \t]+img_size[ \t]*$",
+    re.M,
+)
 
 
 def _recognise(head: str) -> int:

@@ -56,7 +56,7 @@ def _check(name: str, check: Callable[[], str]) -> dict[str, Any]:
 
 
 def _python() -> str:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - nothing keeps a checkout from being run by an older Python
         raise YolometerError(f"Python {platform.python_version()} is too old; install Python 3.11 or newer.")
     return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
 
@@ -67,15 +67,17 @@ def _parts() -> str:
 
 def _store(url: str) -> str:
     with closing(open_store(url)) as opened:
-        pending = [item.migration.stem for item in status(opened) if item.state == "pending"]
+        pending = [f"{item.number:04d}_{item.name}" for item in status(opened) if item.state == "pending"]
         name = opened.name
-    return f"{name} answers" + (f"; {len(pending)} migration(s) to apply: the next command does it" if pending else " and its tables are up to date")
+    wanting = f"; {len(pending)} migration(s) to apply: the next command does it"
+    return f"{name} answers" + (wanting if pending else " and its tables are up to date")
 
 
 def _processes() -> str:
     seen = writers()
     if not seen.complete:
-        raise YolometerError("Not all processes can be seen, so a killed training is noticed 15 minutes late; run as root to see them all.")
+        why = "Not all processes can be seen, so a killed training is noticed 15 minutes late; run as root to see them all."
+        raise YolometerError(why)
     return f"processes can be seen; {len(seen.pids)} files are being written now"
 
 

@@ -33,7 +33,9 @@ def up_command(
     owner: options.Owner = None,
     node: options.Node = None,
     processes: Annotated[bool, typer.Option(help="Also watch logs that running processes write, wherever they are.")] = True,
-    state: Annotated[Path | None, typer.Option(help="File that remembers how far it got; beside an embedded store by default.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="File that remembers how far it got; beside an embedded store by default.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Watch trainings on this machine and keep the store up to date; started again, it goes on where it stopped.
@@ -50,7 +52,8 @@ def up_command(
     url = store or options.default_store()
     stop = Stop()
     stop.on_signals()
-    with closing(open_store(url)) as opened, Page(port) as page, Screen(as_json, "Ctrl-C ends it with everything stored.") as screen:
+    screen_of = Screen(as_json, "Ctrl-C ends it with everything stored.")
+    with closing(open_store(url)) as opened, Page(port) as page, screen_of as screen:
         opened.migrate()
         if page.url and not as_json:
             show.errors().print(f"Page: {page.url}")
@@ -129,7 +132,8 @@ class Screen:
         self._title = title
         self._final = final
         console = show.errors()
-        self._live = Live(console=console, auto_refresh=False, transient=not final) if console.is_terminal and not as_json else None
+        moving = console.is_terminal and not as_json
+        self._live = Live(console=console, auto_refresh=False, transient=not final) if moving else None
         self._said: dict[str, tuple[Any, ...]] = {}
 
     def __enter__(self) -> Screen:
@@ -150,7 +154,8 @@ class Screen:
         elif self._live:
             rows = [_moving(run_event) for run_event in seen.runs.values()]
             problem = f"  waiting: {seen.problem}" if seen.problem else ""
-            self._live.update(show.runs_grid(rows, title=f"{self._title}  {seen.sources} files, {seen.rows} rows{problem}"), refresh=True)
+            title = f"{self._title}  {seen.sources} files, {seen.rows} rows{problem}"
+            self._live.update(show.runs_grid(rows, title=title), refresh=True)
         else:
             self._lines(seen)
 
@@ -162,7 +167,8 @@ class Screen:
                 row = _moving(run_event)
                 cost = show.money(row["cost"], row["currency"])
                 show.errors().print(
-                    f"{row['run_id']}: {show.short(row['status'])}, epoch {show.short(row['epochs_done'])}/{show.short(row['epochs_planned'])}, "
+                    f"{row['run_id']}: {show.short(row['status'])}, "
+                    f"epoch {show.short(row['epochs_done'])}/{show.short(row['epochs_planned'])}, "
                     f"{show.short(row['tokens_mtok'], 5)} MTok, {cost}"
                 )
 

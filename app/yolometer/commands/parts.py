@@ -15,7 +15,7 @@ def parts_command(as_json: options.Json = False) -> None:
 
     Example: yolometer parts --json
     """
-    found = {
+    found: dict[str, dict[str, str]] = {
         "formats": {name: part.role for name, part in formats().items()},
         "operators": {name: "takes " + ", ".join(kind.table for kind in part.takes) for name, part in operators(Terms()).items()},
         "stores": {name: scheme.usage for name, scheme in schemes().items()},
@@ -24,5 +24,6 @@ def parts_command(as_json: options.Json = False) -> None:
     if as_json:
         print(show.document(found))
         return
-    rows = [(kind[:-1] if kind != "queries" else "query", name, what) for kind, parts in found.items() for name, what in parts.items()]
+    one = {"queries": "query"}
+    rows = [(one.get(kind, kind[:-1]), name, what) for kind, parts in found.items() for name, what in parts.items()]
     show.out().print(show.answer_grid(Table(("kind", "part", "what it is"), rows), {}, "Parts"))

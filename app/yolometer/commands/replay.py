@@ -21,7 +21,9 @@ FEW = 5
 
 
 def replay_command(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Training directories, log files, or globs.", show_default=False)],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Training directories, log files, or globs.", show_default=False)
+    ],
     store: options.Store = "chdb://memory",
     gpu_model: options.GpuModel = None,
     gpus: options.Gpus = None,
@@ -82,7 +84,8 @@ def _print(runs: list[dict[str, Any]], found: Replayed) -> None:
     if runs:
         show.out().print(show.runs_grid(runs))
     else:
-        print("No training was found in what you named; name a training directory, or a log that a trainer wrote.", file=sys.stderr)
+        nothing = "No training was found in what you named; name a training directory, or a log that a trainer wrote."
+        print(nothing, file=sys.stderr)
     strange = [item for item in found.skipped if item["reason"] == UNKNOWN]
     told = [item for item in found.skipped if item["reason"] != UNKNOWN or len(strange) <= FEW]
     for item in told:

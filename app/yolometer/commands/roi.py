@@ -27,7 +27,9 @@ class Format(StrEnum):
 
 def roi_command(
     name: Annotated[str | None, typer.Argument(help="The query; without it all are listed.", show_default=False)] = None,
-    param: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the query; may be repeated.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the query; may be repeated.")
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="table, json, csv or parquet (to stdout).")] = Format.table,
     store: options.Store = None,
     as_json: options.Json = False,
@@ -92,10 +94,11 @@ def _print(query: Query, table: Table, chosen: Format) -> None:
 
 
 def _parquet(table: Table) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
     if sys.stdout.isatty():
-        raise BadUsage("--format parquet writes binary data; send it to a file: yolometer roi NAME --format parquet > answer.parquet.")
+        example = "yolometer roi NAME --format parquet > answer.parquet"
+        raise BadUsage(f"--format parquet writes binary data; send it to a file: {example}.")
     columns = {name: [row[at] for row in table.rows] for at, name in enumerate(table.columns)}
     pq.write_table(pa.table(columns), sys.stdout.buffer)

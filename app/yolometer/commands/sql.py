@@ -35,7 +35,7 @@ def status_command(store: options.Store = None, as_json: options.Json = False) -
     """
     with closing(open_store(store or options.default_store())) as opened:
         standing = status(opened)
-    rows = [(item.migration.stem, item.state) for item in standing]
+    rows = [(f"{item.number:04d}_{item.name}", item.state) for item in standing]
     if as_json:
         print(show.document({"migrations": [{"name": name, "state": state} for name, state in rows]}))
     else:

@@ -69,8 +69,11 @@ def books_of(training: Training) -> Books:
     books = Books()
     rows = _Rows(training)
     for number, session in zip(_numbers(training), training.sessions, strict=True):
+        last_take: dict[int | None, int] = {}
         for item in session.tries:
-            books.lines.append(_line(session, item, number, rows))
+            last_take[item.epoch] = max(item.take, last_take.get(item.epoch, 0))
+        for item in session.tries:
+            books.lines.append(_line(session, item, number, rows, retried=item.take < last_take[item.epoch]))
     _from_table_alone(training, books, rows)
     _judge(training, books)
     books.attempts, books.whole = _attempts(training, rows)
@@ -85,7 +88,7 @@ def books_of(training: Training) -> Books:
 
 
 def _numbers(training: Training) -> list[int]:
-    """The attempt that each session is: as they follow, or as the table shows where it tells of more attempts than consoles do."""
+    """The attempt that each session is: as they follow, or as the table shows where it tells of more than consoles do."""
     table = training.table
     count = len(training.sessions)
     if table is None or len(table.attempts) <= count:
@@ -103,26 +106,32 @@ class _Rows:
 
     def __init__(self, training: Training) -> None:
         self.attempts = training.table.attempts if training.table else []
-        self.left = [(at, row) for at, attempt in enumerate(self.attempts) for row in attempt]
-        self.has = {row["epoch"] for _, row in self.left}
+        self._of: dict[int, list[tuple[int, Row]]] = {}
+        for at, attempt in enumerate(self.attempts):
+            for row in attempt:
+                self._of.setdefault(row["epoch"], []).append((at, row))
 
     def take(self, epoch: int, attempt: int, session: Session) -> Row | None:
         """The row of an epoch: of the same attempt if there is one, else the first one left that is not another's."""
-        mine = [(at, row) for at, row in self.left if row["epoch"] == epoch and same_epoch(row, session, epoch) is not False]
+        mine = [(at, row) for at, row in self._of.get(epoch, ()) if same_epoch(row, session, epoch) is not False]
         if not mine:
             return None
         exact = [pair for pair in mine if pair[0] == attempt - 1]
         chosen = (exact or mine)[0]
-        self.left.remove(chosen)
+        self._of[epoch].remove(chosen)
         return chosen[1]
 
+    @property
+    def left(self) -> list[tuple[int, Row]]:
+        """Rows that no line has taken."""
+        return [pair for rows in self._of.values() for pair in rows]
 
-def _line(session: Session, item: Try, number: int, rows: _Rows) -> Line:
+
+def _line(session: Session, item: Try, number: int, rows: _Rows, *, retried: bool) -> Line:
     line = Line(number, item.epoch or 0, item.take, True, None, item.complete, session, item.progress, item.evaluation)
     if item.progress is None or item.epoch is None:
         # a stream without bars: the validation says that the epoch was trained; a log without epochs has one line
         line.complete = item.evaluation is not None or item.epoch is None
-    retried = any(other.epoch == item.epoch and other.take > item.take for other in session.tries)
     if retried:
         line.kept, line.why_wasted = False, _why_again(session, item)
     elif line.complete and item.epoch is not None:
@@ -134,7 +143,8 @@ def _line(session: Session, item: Try, number: int, rows: _Rows) -> Line:
 
 def _why_again(session: Session, item: Try) -> Why:
     for incident in session.incidents:
-        if incident["what"] in ("oom_retry", "nan_replay") and (incident.get("epoch"), incident.get("take", 0)) == (item.epoch, item.take):
+        where = (incident.get("epoch"), incident.get("take", 0))
+        if incident["what"] in ("oom_retry", "nan_replay") and where == (item.epoch, item.take):
             return "oom_retry" if incident["what"] == "oom_retry" else "nan_replay"
     return "redone"
 
@@ -151,11 +161,11 @@ def _from_table_alone(training: Training, books: Books, rows: _Rows) -> None:
 def _judge(training: Training, books: Books) -> None:
     """Decide which lines are kept: the last complete try of an epoch whose work went into a checkpoint."""
     last = training.sessions[-1] if training.sessions else None
+    redone_from = _redone_from(books.lines)
     for at, line in enumerate(books.lines):
         if not line.kept:
             continue
-        later = any(other.epoch <= line.epoch and other.attempt > line.attempt for other in books.lines)
-        if later:
+        if redone_from[line.attempt] <= line.epoch:
             line.kept, line.why_wasted = False, "redone" if line.complete else "killed"
         elif not line.complete:
             line.kept = False
@@ -163,6 +173,19 @@ def _judge(training: Training, books: Books) -> None:
         elif line.row is None and at == len(books.lines) - 1 and last is not None and _lost(training, last, line):
             line.kept = False
             line.why_wasted = "nan_replay" if _nan(last) else "killed"
+
+
+def _redone_from(lines: list[Line]) -> dict[int, float]:
+    """For each attempt the first epoch that a later attempt trained again."""
+    first: dict[int, float] = {}
+    for line in lines:
+        first[line.attempt] = min(line.epoch, first.get(line.attempt, float("inf")))
+    found: dict[int, float] = {}
+    lowest = float("inf")
+    for attempt in sorted(first, reverse=True):
+        found[attempt] = lowest
+        lowest = min(lowest, first[attempt])
+    return found
 
 
 def over(session: Session) -> bool:
@@ -236,7 +259,8 @@ def _batch(training: Training, line: Line) -> int | None:
     if session is not None:
         batch = session.settings.get("batch") or training.setting("batch")
         for incident in session.incidents:
-            if incident["what"] == "oom_retry" and (incident.get("epoch") or 1, incident.get("take", 0)) < (line.epoch, line.take):
+            where = (incident.get("epoch") or 1, incident.get("take", 0))
+            if incident["what"] == "oom_retry" and where < (line.epoch, line.take):
                 batch = incident.get("batch") or batch
         return batch if isinstance(batch, int) else None
     value = training.setting("batch")

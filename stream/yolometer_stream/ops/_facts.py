@@ -23,7 +23,8 @@ def start() -> State:
 def remember(state: State, event: Fact) -> None:
     """Add a fact. A `seq` that its source has passed is ignored."""
     source = state["sources"].setdefault(event.source, _source())
-    fields = {name: value for name in type(event).model_fields if name not in _ENVELOPE and (value := getattr(event, name)) is not None}
+    names = [name for name in type(event).model_fields if name not in _ENVELOPE]
+    fields = {name: value for name in names if (value := getattr(event, name)) is not None}
     stamp = event.ts.timestamp()
     if isinstance(event, SourceState):
         if event.seq >= source["state_seq"]:

@@ -132,8 +132,8 @@ def _score(training: Training, table: Table) -> int:
 def same_epoch(row: dict[str, Any], session: Session, epoch: int) -> bool | None:
     """Whether a row of a table is the epoch that a session tells; None when they cannot be compared."""
     verdicts = []
-    for item in session.tries:
-        if item.epoch != epoch or (item.progress is not None and not item.complete):
+    for item in session.by_epoch.get(epoch, ()):
+        if (item.progress is not None and not item.complete):
             continue
         losses = item.progress.get("losses", []) if item.progress else []
         verdicts.append(matches(row, losses, item.evaluation))
@@ -193,7 +193,8 @@ def _describes(asked: dict[str, Any], training: Training) -> bool:
     session_dir, file_dir = _base(training.setting("save_dir")), _base(asked.get("save_dir"))
     if session_dir and file_dir and session_dir.split("/")[-1] != file_dir.split("/")[-1]:
         return False
-    names = ("batch", "height_px", "task", "seed") if training.setting("time_budget") or asked.get("time_budget") else tuple(known)
+    budget = training.setting("time_budget") or asked.get("time_budget")
+    names = ("batch", "height_px", "task", "seed") if budget else tuple(known)
     if any(session.incident("oom_retry") for session in training.sessions):
         names = tuple(name for name in names if name != "batch")
     return all(asked.get(name) is None or known[name] is None or asked[name] == known[name] for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -36,7 +37,7 @@ def run_id_of(place: str, training: Training) -> str:
     return f"{safe}-{digest}"
 
 
-def _mtok(tokens: float | None) -> float | None:
+def mtok(tokens: float | None) -> float | None:
     return None if tokens is None else tokens / TOKENS_PER_MTOK
 
 
@@ -52,8 +53,8 @@ def _kept_tokens(training: Training, books: Books) -> tuple[float | None, int | 
     tokens, images = _sum([line.tokens for line in kept]), _sum([line.images for line in kept])
     if before and kept:
         per_epoch, first = training.setting("images_per_epoch"), kept[0]
-        plain = per_epoch is not None and first.pixels is not None and not first.estimated
-        tokens = tokens + before * per_epoch * first.pixels if plain and tokens is not None and per_epoch and first.pixels else None
+        ahead = before * per_epoch * first.pixels if per_epoch and first.pixels and not first.estimated else None
+        tokens = tokens + ahead if tokens is not None and ahead is not None else None
         images = images + before * per_epoch if images is not None and per_epoch is not None else None
     if not kept and books.epochs_done is None:
         return None, None
@@ -77,7 +78,8 @@ def status_of(training: Training, books: Books) -> Status | None:
             return "finished"
         if error:
             return "interrupted" if "Interrupt" in error.get("text", "") else "failed"
-    if planned is not None and books.epochs_done is not None and books.epochs_done >= planned > 0 and not training.setting("time_budget"):
+    done = books.epochs_done
+    if planned is not None and done is not None and done >= planned > 0 and not training.setting("time_budget"):
         return "finished"
     silent = last is not None and (last.headless or last.settings.get("end_line") is False)
     if last is None or unseen or (last.open is False and silent):
@@ -92,7 +94,7 @@ def _best(books: Books) -> tuple[float | None, int | None, float | None]:
         # earlier epochs are in no source at hand, and the best may be among them
         return None, None, None
     scores = [(line.metric("map50_95"), line) for line in kept]
-    known = [(score, line) for score, line in scores if score is not None and score == score]
+    known = [(score, line) for score, line in scores if score is not None and not math.isnan(score)]
     tops = [(line.metric("top1"), line) for line in kept]
     known_tops = [(top, line) for top, line in tops if top is not None]
     best_top = max((top for top, _ in known_tops), default=None)
@@ -108,20 +110,43 @@ def _best(books: Books) -> tuple[float | None, int | None, float | None]:
 
 def _wasted(books: Books, why: tuple[str, ...]) -> float | None:
     lines = [line for line in books.lines if line.why_wasted in why]
-    return _mtok(_sum([line.tokens for line in lines])) if books.whole else None
+    return mtok(_sum([line.tokens for line in lines])) if books.whole else None
 
 
 def _when(stamp: float | None) -> datetime | None:
     return None if stamp is None else datetime.fromtimestamp(stamp, UTC)
 
 
-def rows_of(place: str, training: Training, envelope: dict[str, Any], terms: Terms) -> tuple[Run, list[Epoch]]:
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one training; an epoch is made into a row only when it is asked for, for most do not change."""
+
+    run: Run
+    lines: list[Line]
+    training: Training
+    envelope: dict[str, Any]
+
+    def mark(self, line: Line) -> str:
+        """What a line says, in short: another mark is another row."""
+        sources = (line.progress, line.evaluation, line.row)
+        counted = (line.kept, line.why_wasted, line.complete, line.images, line.pixels, line.estimated, line.train_s)
+        said = (counted, self._val(), sources)
+        return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
+
+    def epoch(self, line: Line) -> Epoch:
+        """The row of a line."""
+        return _epoch(self.training, line, self.run.run_id, self.envelope)
+
+    def _val(self) -> tuple[Any, ...]:
+        return tuple(self.training.setting(name) for name in ("val_images", "height_px", "width_px"))
+
+
+def rows_of(place: str, training: Training, envelope: dict[str, Any], terms: Terms) -> Rows:
     """The rows of one training. `envelope` holds ts, node, source, seq and version."""
     books = books_of(training)
     seconds = time_lines(books)
-    run_id = run_id_of(place, training)
-    epochs = [_epoch(training, line, run_id, envelope) for line in books.lines]
-    return _run(place, training, books, seconds, run_id, envelope, terms), epochs
+    run = _run(place, training, books, seconds, run_id_of(place, training), envelope, terms)
+    return Rows(run, books.lines, training, envelope)
 
 
 def _run(
@@ -146,7 +171,8 @@ def _run(
     evaluations = sum(1 for line in books.lines if line.evaluation is not None)
     stamps = [stamp for session in training.sessions for stamp in (session.first_ts, session.last_ts)]
     stamps += [line.ts for line in books.lines if line.ts is not None]
-    k_tokens = _mtok(tokens)
+    k_tokens = mtok(tokens)
+    val_known = bool(val_images and height and width and training.sessions)
     return Run(
         **envelope,
         run_id=run_id,
@@ -171,7 +197,7 @@ def _run(
         wasted_oom_mtok=_wasted(books, ("oom_retry",)),
         wasted_nan_mtok=_wasted(books, ("nan_replay",)),
         wasted_kill_mtok=_wasted(books, ("killed", "redone")),
-        val_mtok=_mtok(evaluations * val_images * height * width) if val_images and height and width and training.sessions else None,
+        val_mtok=mtok(evaluations * val_images * height * width) if val_known else None,
         train_seconds=seconds,
         rate_mtok_s=k_tokens / seconds if k_tokens is not None and seconds else None,
         k_s_per_mtok=gpu_seconds / k_tokens if gpu_seconds is not None and k_tokens else None,
@@ -227,7 +253,7 @@ def _planned(training: Training) -> int | None:
 
 def _epoch(training: Training, line: Line, run_id: str, envelope: dict[str, Any]) -> Epoch:
     progress, evaluation, row = line.progress or {}, line.evaluation or {}, line.row or {}
-    tokens = _mtok(line.tokens)
+    tokens = mtok(line.tokens)
     val_images, height, width = training.setting("val_images"), training.setting("height_px"), training.setting("width_px")
     told = {**envelope, "ts": _when(line.ts) or envelope["ts"]}
     return Epoch(
@@ -244,7 +270,7 @@ def _epoch(training: Training, line: Line, run_id: str, envelope: dict[str, Any]
         images=line.images,
         tokens_mtok=tokens,
         tokens_estimated=None if tokens is None else line.estimated,
-        val_mtok=_mtok(val_images * height * width) if evaluation and val_images and height and width else None,
+        val_mtok=mtok(val_images * height * width) if evaluation and val_images and height and width else None,
         train_seconds=line.train_s,
         val_seconds=evaluation.get("val_s"),
         rate_mtok_s=tokens / line.train_s if tokens is not None and line.train_s else None,

@@ -44,9 +44,17 @@ class Session:
     open: bool | None = None
     order: tuple[Any, ...] = ()
     by_key: dict[TryKey, Try] = field(default_factory=dict)
+    by_epoch: dict[int | None, list[Try]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.index()
+
+    def index(self) -> None:
+        """Find tries by epoch and take; again after the tries changed."""
         self.by_key = {(item.epoch, item.take): item for item in self.tries}
+        self.by_epoch = {}
+        for item in self.tries:
+            self.by_epoch.setdefault(item.epoch, []).append(item)
 
     @property
     def epochs(self) -> list[int]:
@@ -112,7 +120,8 @@ def _session(name: str, source: State, index: int, last: bool) -> Session | None
     for epoch, take, evaluation in raw["evaluations"]:
         key = (epoch, take)
         known = tries.setdefault(key, Try(epoch, take))
-        if epoch is not None or known.evaluation is None or (evaluation.get("map50") or 0) >= (known.evaluation.get("map50") or 0):
+        before = known.evaluation
+        if epoch is not None or before is None or (evaluation.get("map50") or 0) >= (before.get("map50") or 0):
             known.evaluation = evaluation
     settings = dict(raw["settings"])
     if any(item["what"] == "resume_refused" for item in raw["incidents"]) and not tries:
@@ -120,7 +129,8 @@ def _session(name: str, source: State, index: int, last: bool) -> Session | None
     if not tries and not raw["incidents"] and not any(settings.get(key) for key in ("started", "model", "save_dir")):
         return None
     opened = source["open"] if last else False
-    return Session([name], settings, list(tries.values()), list(raw["incidents"]), raw["first_ts"], raw["last_ts"], opened, (natural(name), index))
+    order = (natural(name), index)
+    return Session([name], settings, list(tries.values()), list(raw["incidents"]), raw["first_ts"], raw["last_ts"], opened, order)
 
 
 def same(left: float | None, right: float | None) -> bool | None:
@@ -215,6 +225,7 @@ def _join(into: Session, other: Session) -> None:
             ours.progress = theirs.progress
         ours.evaluation = ours.evaluation or theirs.evaluation
     into.tries.sort(key=lambda item: (item.epoch or 0, item.take))
+    into.index()
     known = {(item["what"], item.get("epoch"), item.get("take")) for item in into.incidents}
     into.incidents += [item for item in other.incidents if (item["what"], item.get("epoch"), item.get("take")) not in known]
     into.first_ts, into.last_ts = min(into.first_ts, other.first_ts), max(into.last_ts, other.last_ts)
@@ -222,7 +233,8 @@ def _join(into: Session, other: Session) -> None:
 
 
 def _further(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
-    return (theirs["iterations_done"], theirs.get("train_s") is not None) > (ours["iterations_done"], ours.get("train_s") is not None)
+    left, right = ((one["iterations_done"], one.get("train_s") is not None) for one in (theirs, ours))
+    return bool(left > right)
 
 
 def _either(left: bool | None, right: bool | None) -> bool | None:

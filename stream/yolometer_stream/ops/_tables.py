@@ -32,7 +32,7 @@ class Table:
 
     @property
     def last_epoch(self) -> int:
-        return max(row["epoch"] for row in self.rows)
+        return max(int(row["epoch"]) for row in self.rows)
 
 
 def tables_of(state: State) -> list[Table]:

@@ -25,7 +25,7 @@ def time_lines(books: Books) -> float | None:
 
 
 def _place(books: Books) -> None:
-    """When each line ended: as it was seen, but never later than the next one of its attempt began (old logs are read at once)."""
+    """When each line ended: as it was seen, but not later than the next of its attempt began (old logs are read at once)."""
     for line, following in reversed(list(zip(books.lines, books.lines[1:], strict=False))):
         if line.ts is None or following.ts is None or line.attempt != following.attempt:
             continue
@@ -61,9 +61,8 @@ def _by_table(rows: list[Line]) -> float:
     before = 0.0
     total = 0.0
     for line in rows:
-        assert line.row is not None
-        wall = line.row["time_s"] - before
-        before = line.row["time_s"]
+        now = float((line.row or {})["time_s"])
+        wall, before = now - before, now
         line.train_s = max(wall - _val_s(line), 0.0)
         total += line.train_s
     return total

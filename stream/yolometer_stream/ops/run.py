@@ -7,9 +7,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from yolometer_core.events import Epoch, Event, Evaluation, Fact, Incident, Progress, ResultRow, Run, Setting, Settle, SourceState, Work
+from yolometer_core.events import (
+    Epoch,
+    Evaluation,
+    Event,
+    Fact,
+    Incident,
+    Progress,
+    ResultRow,
+    Run,
+    Setting,
+    Settle,
+    SourceState,
+    Work,
+)
+from yolometer_core.tokens import TOKENS_PER_MTOK
 from yolometer_stream.operator import State
 from yolometer_stream.ops import _facts
+from yolometer_stream.ops._account import Line
 from yolometer_stream.ops._resolve import trainings_of
 from yolometer_stream.ops._rows import Terms, rows_of
 
@@ -47,56 +62,66 @@ class Runs:
         said: list[Event] = []
         now: dict[str, list[Any]] = {}
         for training in trainings_of(state):
-            run, epochs = rows_of(settle.place, training, envelope, self.terms)
-            for row in (run, *epochs):
-                digest = _digest(row)
-                now[row.event_id] = [digest, row.run_id, *([row.attempt, row.epoch, row.take] if isinstance(row, Epoch) else [])]
-                if state["said"].get(row.event_id, [None])[0] != digest:
-                    said.append(row)
-            said.extend(_work(state, run, epochs, envelope))
-        said.extend(_gone(memory, envelope, settle.place) for event_id, memory in state["said"].items() if event_id not in now)
+            rows = rows_of(settle.place, training, envelope, self.terms)
+            run = rows.run
+            mark = _digest(run)
+            now[run.run_id] = [mark]
+            if state["said"].get(run.run_id, [None])[0] != mark:
+                said.append(run)
+            for line in rows.lines:
+                key = f"{run.run_id}/{line.attempt}/{line.epoch}/{line.take}"
+                mark = rows.mark(line)
+                now[key] = [mark, line.attempt, line.epoch, line.take]
+                if state["said"].get(key, [None])[0] != mark:
+                    said.append(rows.epoch(line))
+                    said.extend(_work(state, key, run.run_id, line, envelope))
+        said.extend(_gone(key, memory, envelope, settle.place) for key, memory in state["said"].items() if key not in now)
         state["said"] = now
         return said
 
 
 def _latest(source: State) -> float:
-    stamps = [session["last_ts"] for session in source["sessions"].values()]
-    return max([*stamps, source["state_ts"] or 0.0])
+    stamps = [float(session["last_ts"]) for session in source["sessions"].values()]
+    return max([*stamps, float(source["state_ts"] or 0.0)])
 
 
-def _digest(row: Run | Epoch) -> str:
+def _digest(run: Run) -> str:
     """What the row says, apart from when it was said."""
-    said = row.model_dump(exclude={"ts", "seq", "version", "schema_version"})
+    said = {name: value for name, value in run.__dict__.items() if name not in ("ts", "seq", "version")}
     return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
 
 
-def _gone(memory: list[Any], envelope: dict[str, Any], place: str) -> Event:
+def _gone(key: str, memory: list[Any], envelope: dict[str, Any], place: str) -> Event:
     """A row that was said and no longer holds, taken back."""
-    _, run_id, *epoch = memory
+    _, *epoch = memory
+    run_id = key.split("/", maxsplit=1)[0]
     if not epoch:
         return Run(**envelope, run_id=run_id, place=place, is_deleted=True)
     attempt, number, take = epoch
     return Epoch(**envelope, run_id=run_id, attempt=attempt, epoch=number, take=take, kept=False, complete=False, is_deleted=True)
 
 
-def _work(state: State, run: Run, epochs: list[Epoch], envelope: dict[str, Any]) -> list[Event]:
-    """Tokens consumed since the last time, try by try. Amounts once told are never told again."""
-    said: list[Event] = []
-    for line in epochs:
-        if line.tokens_mtok is None:
-            continue
-        key = f"{line.run_id}/{line.attempt}/{line.epoch}/{line.take}"
-        told, last_stamp, count = state["work"].get(key, [0.0, None, 0])
-        amount = line.tokens_mtok - told
-        if amount <= 1e-12:
-            continue
-        stamp = line.ts.timestamp()
-        duration = max(stamp - last_stamp, 0.0) if last_stamp is not None else line.train_seconds or 0.0
-        state["work"][key] = [line.tokens_mtok, stamp, count + 1]
-        told_by = {**envelope, "ts": line.ts, "seq": (line.epoch * 1024 + line.take) * 65536 + count}
-        del told_by["version"]
-        said.append(Work(**told_by, run_id=line.run_id, attempt=line.attempt, duration_s=duration, amount_mtok=amount))
-    return said
+def _work(state: State, key: str, run_id: str, line: Line, envelope: dict[str, Any]) -> list[Event]:
+    """Tokens that a try consumed since the last time it was told. Amounts once told are never told again."""
+    if line.tokens is None or line.ts is None:
+        return []
+    told, last_stamp = state["work"].get(key, [0.0, None])
+    amount = line.tokens - told
+    if amount <= 0:
+        return []
+    state["work"][key] = [line.tokens, line.ts]
+    done = int((line.progress or {}).get("iterations_done") or 0)
+    work = Work(
+        node=envelope["node"],
+        source=envelope["source"],
+        ts=datetime.fromtimestamp(line.ts, envelope["ts"].tzinfo),
+        seq=(line.epoch * 1024 + line.take) * 2**32 + done,
+        run_id=run_id,
+        attempt=line.attempt,
+        duration_s=max(line.ts - last_stamp, 0.0) if last_stamp is not None else line.train_s or 0.0,
+        amount_mtok=amount / TOKENS_PER_MTOK,
+    )
+    return [work]
 
 
 OPERATOR = Runs()
