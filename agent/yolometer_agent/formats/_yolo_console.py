@@ -19,8 +19,8 @@ from yolometer_core.events import Evaluation, Incident, Progress, Setting
 
 _RESUMING = re.compile(r"^Resuming training .*from epoch (\d+) to (\d+) total epochs")
 _TUNING = re.compile(r"has been trained for (\d+) epochs\. Fine-tuning for (\d+) more epochs")
-_STARTING = re.compile(r"^Starting training for ([\d.]+) (epochs|hours)")
-_COMPLETED = re.compile(r"^(\d+) epochs completed in ([\d.]+) hours\.")
+_STARTING = re.compile(r"^Starting (?:\S+ )?training (?:on .* )?for ([\d.]+) (epochs|hours)")
+_COMPLETED = re.compile(r"^(?:(\d+) epochs completed in ([\d.]+) hours\.|Training complete \(([\d.]+) hours\))")
 _STOPPED = re.compile(r"(?:Training stopped early|Stopping training early) as no improvement")
 _BEST = re.compile(r"Best results observed at epoch (\d+)")
 _OOM = re.compile(r"CUDA out of memory with batch=\d+\. Reducing to batch=(\d+)")
@@ -45,7 +45,7 @@ class YoloConsole:
         return self.recognised_by(head)
 
     def start(self) -> State:
-        return {"session": 0, "framework": self.framework, "version": [], "phase": "head", "opened": False, "pending": {},
+        return {"session": 0, "framework": self.framework, "version": [], "base": self.epoch_base, "phase": "head", "opened": False, "pending": {},
                 "bar": None, "headers": 0, "columns": None, "takes": [0, 0], "names": "", "val_s": None, "trace": "",
                 "resume": None, "evaluated": False, "full": False}  # fmt: skip
 
@@ -106,7 +106,7 @@ class YoloConsole:
         frame = lines.frame_of(text, state["columns"])
         if frame is None:
             return None
-        epoch = frame.epoch + 1 - self.epoch_base
+        epoch = frame.epoch + 1 - state["base"]
         bar = state["bar"]
         said: list[Found] = []
         if state["phase"] == "done" or (bar is not None and epoch < bar["epoch"]):
@@ -139,7 +139,7 @@ class YoloConsole:
         fields: dict[str, Any] = {
             "epoch": bar["epoch"],
             "take": state["takes"][1],
-            "epochs_total": bar["last"] + 1 - self.epoch_base,
+            "epochs_total": bar["last"] + 1 - state["base"],
             "iterations_done": bar["done"],
             "iterations_total": bar["total"],
             "height_px": width,
@@ -168,6 +168,9 @@ class YoloConsole:
             return []
         columns = lines.header_columns(text)
         if columns is not None:
+            if "top1_acc" in text:
+                # the classifier of YOLOv5 counts from 1, its detector from 0
+                state["base"] = 1
             state["columns"], state["headers"] = columns, state["headers"] + 1
             if state["bar"] and state["bar"]["complete"]:
                 state["bar"]["over"] = True
@@ -209,7 +212,7 @@ class YoloConsole:
             return [self._again(state, "oom_retry" if oom else "nan_replay", int(oom[1]) if oom else None, text)]
         if _STOPPED.search(text):
             best = _BEST.search(text)
-            best_epoch = int(best[1]) + 1 - self.epoch_base if best else None
+            best_epoch = int(best[1]) + 1 - state["base"] if best else None
             fields = {"what": "stopped_early", "best_epoch": best_epoch, "epoch": self._where(state)[0]}
             return [Found(Incident, fields, state["session"])]
         ended = _COMPLETED.match(text)
@@ -242,9 +245,9 @@ class YoloConsole:
         return Found(Incident, fields, state["session"])
 
     def _completed(self, state: State, found: re.Match[str]) -> Found:
-        hours = found[2]
+        hours = found[2] or found[3]
         digits = len(hours.partition(".")[2])
-        fields = {"what": "completed", "epochs_completed": int(found[1])}
+        fields = {"what": "completed", "epochs_completed": int(found[1]) if found[1] else None}
         fields |= {"loop_s": float(hours) * 3600, "resolution_s": 3600 / 10**digits}
         return Found(Incident, fields, state["session"])
 
@@ -265,7 +268,7 @@ class YoloConsole:
         elif resuming is None:
             return []
         else:
-            state["resume"] = int(resuming[1]) + 1 - self.epoch_base
+            state["resume"] = int(resuming[1]) + 1 - state["base"]
             planned = int(resuming[2])
         return [self._setting(state, {"resumed": True, "resume_epoch": state["resume"], "epochs_planned": planned})]
 

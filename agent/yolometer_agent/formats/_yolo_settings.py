@@ -8,11 +8,12 @@ from typing import Any
 from yolometer_agent.formats import _yolo_lines as lines
 from yolometer_agent.formats.settings_yaml import settings_of
 
-_BANNER = re.compile(r"^(?:Ultralytics YOLOv|Ultralytics |YOLOv5 |YOLO(?:R|v\d+)? )\S*\s*(?:🚀|\S?rocket)?.*\btorch[- ]\d", re.I)
-_VERSION = re.compile(r"^(?:Ultralytics (?:YOLOv)?|YOLO\w* 🚀 (?:v)?)(?P<version>[\w.\-]+)")
+_BANNER = re.compile(r"^(?P<who>Ultralytics|YOLOR|YOLO(?:v\d+)?) .*\btorch[- ]\d")
+_FAMILIES = {"Ultralytics": "ultralytics", "YOLOR": "yolov7", "YOLO": "yolov9"}
+_VERSION = re.compile(r"^(?:Ultralytics (?:YOLOv)?|YOLO\w* (?:🚀 )?v?)(?P<version>\d[\w.\-]*)")
 _DEVICE = re.compile(r"\bCUDA:(\d+) \(([^,()]+(?:\([^)]*\)[^,()]*)*),\s*[\d.]+\s*M(?:i?B)?\)")
 _TRAINER = re.compile(r"^(?:yolo/)?engine/trainer:\s*(?P<arguments>\w+=.*)$")
-_V5_ARGUMENTS = re.compile(r"^train(?:_dual)?:\s*(?P<arguments>weights=.*)$")
+_V5_ARGUMENTS = re.compile(r"^(?:classify/|segment/|panoptic/)?train(?:_dual|_triple)?:\s*(?P<arguments>(?:weights|model)=.*)$")
 _NAMESPACE = re.compile(r"^Namespace\(.*\)$")
 _SUMMARY = re.compile(
     r"^(?P<name>[\w.\-]+|Model)\s+[Ss]ummary:?\s*(?P<fused>\(fused\))?:?\s*\d+ layers,\s*(?P<params>[\d,]+) parameters,"
@@ -49,8 +50,9 @@ def _of_line(text: str) -> dict[str, Any]:
     if summary:
         return _of_summary(summary)
     devices = _DEVICE.findall(text)
-    if _BANNER.match(text) or devices:
-        return _of_banner(text, devices)
+    banner = _BANNER.match(text)
+    if banner or devices:
+        return _of_banner(text, banner, devices)
     batch = _BATCH.search(text)
     if batch:
         return {"batch": int(batch[1] or batch[2])}
@@ -84,11 +86,14 @@ def _of_summary(found: re.Match[str]) -> dict[str, Any]:
     return fields
 
 
-def _of_banner(text: str, devices: list[tuple[str, str]]) -> dict[str, Any]:
+def _of_banner(text: str, banner: re.Match[str] | None, devices: list[tuple[str, str]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    version = _VERSION.match(text)
-    if version:
-        fields["framework_version"] = version["version"].removeprefix("v")
+    if banner:
+        fields["framework"] = _FAMILIES.get(banner["who"], banner["who"].lower())
+        version = _VERSION.match(text)
+        if version:
+            fields["framework_version"] = version["version"]
     if devices:
+        # the other GPUs follow on lines of their own, each with its number
         fields |= {"gpu_model": devices[0][1].strip(), "gpus": int(devices[-1][0]) + 1 if len(devices) == 1 else len(devices)}
     return fields

@@ -19,7 +19,7 @@ def _recognise(head: str) -> int:
         return 0
     if _FRAME.search(head):
         return 70
-    return 60 if _HEADER.search(head) else 0
+    return 40 if _HEADER.search(head) else 0
 
 
 FORMAT = YoloConsole("ultralytics", 1, _recognise)

@@ -6,11 +6,11 @@ import re
 
 from yolometer_agent.formats._yolo_console import YoloConsole
 
-_ARGUMENTS = re.compile(r"^train(?:_dual)?: weights=.*\bbatch_size=", re.M)
-_BANNER = re.compile(r"^YOLO(?:v5|v9)? 🚀 \S+", re.M)
+_ARGUMENTS = re.compile(r"^(?:\w+/)?train(?:_\w+)?: (?:weights|model)=.*\bbatch_size=", re.M)
+_BANNER = re.compile(r"^YOLO(?:v[359])? 🚀 \S+", re.M)
 _FRAME_ZERO = re.compile(r"^[ \t]*0/\d+[ \t]+[\d.e+]+[GM][ \t].*:[ \t]+\d+%", re.M)
 _FRAME = re.compile(r"^[ \t]*\d+/\d+[ \t]+[\d.e+]+[GM][ \t].*:[ \t]+\d+%", re.M)
-_HEADER = re.compile(r"^[ \t]*Epoch[ \t]+gpu_mem[ \t]+.*\b(?:obj_loss|obj)\b", re.M | re.I)
+_HEADER = re.compile(r"^[ \t]*Epoch[ \t]+gpu_mem[ \t]+.*\b(?:obj_loss|obj|top1_acc)\b", re.M | re.I)
 
 
 def _recognise(head: str) -> int:

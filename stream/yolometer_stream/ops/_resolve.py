@@ -111,7 +111,19 @@ def _match_tables(trainings: list[Training], tables: list[Table]) -> list[Table]
             continue
         training.table = left.pop(to)
         training.sources += [name for name in training.table.sources if name not in training.sources]
+    _match_the_only_ones(trainings, left)
     return list(left.values())
+
+
+def _match_the_only_ones(trainings: list[Training], left: dict[int, Table]) -> None:
+    """One training and one table that have nothing to compare belong together when both are the only ones left."""
+    waiting = [item for item in trainings if item.table is None and any(entry.complete for session in item.sessions for entry in session.tries)]
+    if len(waiting) != 1 or len(left) != 1:
+        return
+    training, (key, table) = waiting[0], next(iter(left.items()))
+    if all(same_epoch(row, session, row["epoch"]) is None for row in table.rows for session in training.sessions):
+        training.table = left.pop(key)
+        training.sources += table.sources
 
 
 def _score(training: Training, table: Table) -> int:
