@@ -1,4 +1,4 @@
-"""How tests replay directories through the real pipeline into a store that is a list, and compare what comes out with what is true."""
+"""How tests replay directories through the real pipeline into a store that is a list, and compare the rows with what is true."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ NODE = "node1"
 CONTRACT: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("run_id",), (str,)),
     **dict.fromkeys(
-        ("name", "framework", "framework_version", "task", "model", "status", "optimizer", "gpu_model", "currency"), (str, type(None))
+        ("name", "framework", "framework_version", "task", "model", "status", "optimizer", "gpu_model", "currency"),
+        (str, type(None)),
     ),
     **dict.fromkeys(
-        ("imgsz", "batch", "epochs_planned", "epochs_done", "attempts", "images_per_epoch", "images", "best_epoch", "params", "gpus"),
+        ("imgsz", "batch", "epochs_planned", "epochs_done", "attempts", "images_per_epoch", "images", "best_epoch", "params",
+         "gpus"),
         (int, type(None)),
     ),
     **dict.fromkeys(
-        ("tokens_mtok", "tokens_640_mtok", "wasted_mtok", "train_seconds", "rate_mtok_s", "k_s_per_mtok", "best_map50_95", "gflops",
-         "gpu_seconds", "cost"),
+        ("tokens_mtok", "tokens_640_mtok", "wasted_mtok", "train_seconds", "rate_mtok_s", "k_s_per_mtok", "best_map50_95",
+         "gflops", "gpu_seconds", "cost"),
         (int, float, type(None)),
     ),
     "sources": (list,),
@@ -60,7 +62,8 @@ class Memory(MemoryStore):
     def query(self, sql: str, params: Mapping[str, Any] | None = None, **_: object) -> Any:  # type: ignore[override]
         """Place, path and digest of the known sources."""
         assert "source_states" in sql
-        known = [(row["place"], row["path"], row["digest"]) for row in self.rows("source_state") if row["digest"] and row["role"] != "settings"]
+        rows = [row for row in self.rows("source_state") if row["digest"] and row["role"] != "settings"]
+        known = [(row["place"], row["path"], row["digest"]) for row in rows]
         return Table(("place", "path", "digest"), known)
 
 
@@ -124,7 +127,8 @@ def differences(run: Mapping[str, Any], truth: Mapping[str, Any], *, partial: bo
             continue
         field = name.removesuffix("_between")
         got = run[field]
-        if got is None and value is not None and (partial or field in may_be_null or (field, name) == ("train_seconds", "train_seconds_between")):
+        silent = partial or field in may_be_null or (field, name) == ("train_seconds", "train_seconds_between")
+        if got is None and value is not None and silent:
             continue
         if not _fits(field, got, value, between=field != name, exact_best=exact_best):
             wrong.append(f"{name}: true {value!r}, got {got!r}")

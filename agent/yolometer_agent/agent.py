@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from yolometer_agent.formats._base import Format
-from yolometer_agent.places import KnownSource, copies, folder_of, home_of, place_of
+from yolometer_agent.places import KnownSource, copies, folder_of, home_of, place_of, standing_of
 from yolometer_agent.reader import Reader, digest_of, has_epoch
 from yolometer_agent.tail.discover import find
 from yolometer_agent.tail.writers import Writers, writers
@@ -72,6 +72,7 @@ class Agent:
         self._declared: dict[str, list[str]] = {key: list(value) for key, value in saved.get("declared", {}).items()}
         self._sources: dict[str, _Source] = {}
         self.copied: dict[str, str] = dict(saved.get("copied", {}))
+        self._places: dict[str, str] = dict(saved.get("places", {}))
         self._seen_folders: set[str] = set(saved.get("folders", ()))
         for path, entry in saved.get("sources", {}).items():
             reader = self._reader(Path(path), entry["place"], entry["source"], entry["reader"])
@@ -92,11 +93,22 @@ class Agent:
         if self._processes:
             paths += [opened.path for opened in self._writers.open_files()]
         new = [path for path in dict.fromkeys(paths) if str(path) not in self._sources and str(path) not in self.copied]
+        self._name_places(new)
         for path in new:
-            own = place_of(self.node, folder_of(path))
-            self._sources[str(path)] = _Source(self._reader(path, own, path.name, None), settled=False)
+            self._sources[str(path)] = _Source(self._reader(path, self._place(folder_of(path)), path.name, None), settled=False)
         self._set_copies_aside(new)
         return new
+
+    def _name_places(self, new: list[Path]) -> None:
+        folders: dict[Path, list[Path]] = {}
+        for path in new:
+            folders.setdefault(folder_of(path), []).append(path)
+        for folder, members in folders.items():
+            if str(folder) not in self._places:
+                self._places[str(folder)] = standing_of(place_of(self.node, folder), members, self._known)
+
+    def _place(self, folder: Path) -> str:
+        return self._places.get(str(folder)) or place_of(self.node, folder)
 
     def poll(self, paths: Iterable[Path] | None = None, *, resting: bool = False) -> tuple[list[Fact], bool]:
         """(new facts of all sources or of `paths`, whether there may be more at once). Settings come first.
@@ -155,6 +167,7 @@ class Agent:
             },
             "declared": self._declared,
             "copied": self.copied,
+            "places": self._places,
             "folders": sorted(self._seen_folders),
             "skipped": self.skipped,
         }
@@ -188,7 +201,7 @@ class Agent:
         """The place is known: give the facts held so far."""
         reader = source.reader
         if home is not None and home != folder_of(reader.path):
-            reader.place, reader.source = place_of(self.node, home), str(reader.path)
+            reader.place, reader.source = self._place(home), str(reader.path)
         source.settled = True
         held = [fact.model_copy(update={"place": reader.place, "source": reader.source}) for fact in source.held]
         source.held = []
@@ -248,7 +261,7 @@ class Agent:
 
     def _followed(self, but: set[Path]) -> list[KnownSource]:
         return [
-            KnownSource(source.reader.place, name, digest)
+            KnownSource(source.reader.place, name, digest, 0)
             for name, source in self._sources.items()
             if source.reader.path.parent not in but
             and source.reader.role in ("console", "table")

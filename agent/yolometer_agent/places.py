@@ -11,16 +11,36 @@ from yolometer_agent.reader import digest_of
 
 
 class KnownSource(NamedTuple):
-    """A source that a store already holds: its place, where its file was, and the digest of its content then."""
+    """A source that a store already holds: its place, where its file was, and the digest of its content when it had that size."""
 
     place: str
     path: str
     digest: str
+    size_bytes: int
 
 
 def place_of(node: str, folder: Path) -> str:
     """The name of a place: the node, and the real path of the folder."""
     return f"{node}:{folder}"
+
+
+def standing_of(place: str, members: Iterable[Path], known: Iterable[KnownSource]) -> str:
+    """The name of a place as it stands now: the same while any log or table goes on as the store knows it.
+
+    Where all of them were replaced, other trainings live in the folder now: it is another place, `place#2`.
+    """
+    mine = [source for source in known if source.place == place or source.place.startswith(f"{place}#")]
+    if not mine:
+        return place
+    newest = max({source.place for source in mine}, key=_number)
+    here = {str(path): path for path in members}
+    goes_on = [digest_of(here[source.path], source.size_bytes) == source.digest for source in mine if source.place == newest and source.path in here]
+    return f"{place}#{_number(newest) + 1}" if goes_on and not any(goes_on) else newest
+
+
+def _number(place: str) -> int:
+    number = place.rpartition("#")[2]
+    return int(number) if "#" in place and number.isdigit() else 1
 
 
 def folder_of(path: Path) -> Path:

@@ -117,7 +117,7 @@ class Reader:
             SourceState(ts=self._now(), node=self._node, source=self.source, seq=position * _SLOTS + rank,
                         place=self.place, role=role, format=self.format, path=str(self.path), size_bytes=size,
                         open_for_writing=open_for_writing,
-                        digest=digest_of(self.path) if digest else None)
+                        digest=digest_of(self.path, size) if digest else None)
         ]  # fmt: skip
 
     def _recognise(self, at_end: bool, fresh: bool) -> tuple[list[Fact], bool]:
@@ -237,11 +237,15 @@ def _size(path: Path) -> int:
         return 0
 
 
-def digest_of(path: Path) -> str | None:
-    """Digest of the whole content of a file; None when it cannot be read or is empty."""
+def digest_of(path: Path, size_bytes: int | None = None) -> str | None:
+    """Digest of the content of a file, or of its first bytes; None when it cannot be read, is empty, or has fewer."""
+    found = hashlib.blake2b(digest_size=16)
+    left = _size(path) if size_bytes is None else size_bytes
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
-            return found.hexdigest() if file.tell() else None
+            while left > 0 and (block := file.read(min(left, READ_BYTES))):
+                found.update(block)
+                left -= len(block)
+            return found.hexdigest() if file.tell() and left <= 0 else None
     except OSError:
         return None

@@ -26,6 +26,8 @@ from yolometer_stream.ops._rows import Terms
 from yolometer_stream.ops.run import Runs
 
 STATE_VERSION = 2
+Told = dict[str, list[Any]]
+"""Rows that were told of a place, as the operator `run` remembers them: by name, a digest (here none) and the name in parts."""
 
 
 def formats() -> dict[str, Format]:
@@ -41,8 +43,30 @@ def operators(terms: Terms) -> dict[str, Operator]:
 
 def known_sources(store: Store) -> list[KnownSource]:
     """The logs and tables that a store holds with a digest."""
-    rows = store.query("SELECT place, path, digest FROM source_states WHERE digest IS NOT NULL AND role != 'settings'").rows
+    rows = store.query("SELECT place, path, digest, size_bytes FROM source_states WHERE digest IS NOT NULL AND role != 'settings'").rows
     return [KnownSource(*row) for row in rows]
+
+
+def told_by(store: Store) -> Callable[[str], Told]:
+    """What the store holds of the runs of a place: what was told before, and may have to be taken back.
+
+    A state that was lost would leave rows behind that no longer follow from the facts.
+    """
+    places = {place for (place,) in store.query("SELECT DISTINCT place FROM runs").rows}
+
+    def told(place: str) -> Told:
+        if place not in places:
+            return {}
+        of_place = {"place": place}
+        runs = store.query("SELECT run_id FROM runs WHERE place = {place:String}", of_place).rows
+        epochs = store.query(
+            "SELECT run_id, attempt, epoch, take FROM epochs "
+            "WHERE run_id IN (SELECT run_id FROM runs WHERE place = {place:String})",
+            of_place,
+        ).rows
+        return {"/".join(map(str, (run_id, *line))): ["", *line] for run_id, *line in (*runs, *epochs)}
+
+    return told
 
 
 def keeps(event: Event) -> bool:
@@ -62,11 +86,20 @@ class Box:
     A crash before 3 reads the same bytes again; the states are as old as the positions, so the rows are the same.
     """
 
-    def __init__(self, store: Store, terms: Terms, *, node: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        store: Store,
+        terms: Terms,
+        *,
+        node: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        told: Callable[[str], Told] = lambda place: {},
+    ) -> None:
         self._operators = operators(terms)
         self._writer = Writer(store)
         self._node = node
         self._now = now
+        self._told = told
         self.states: States = {}
         self.touched: dict[str, None] = {}
         self.runs: dict[str, Run] = {}
@@ -77,6 +110,8 @@ class Box:
         """Advance the operators by facts."""
         for fact in facts:
             self.facts += 1
+            if fact.place not in self.states.setdefault("run", {}):
+                self.states["run"][fact.place] = self._operators["run"].start() | {"said": self._told(fact.place)}
             self.touched[fact.place] = None
             self._keep([fact, *advance(self._operators, self.states, fact)])
 

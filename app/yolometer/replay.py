@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from yolometer.box import Box, formats, known_sources
+from yolometer.box import Box, formats, known_sources, told_by
 from yolometer_agent.agent import Agent
 from yolometer_agent.reader import UNKNOWN
 from yolometer_core.errors import BadUsage
@@ -48,7 +48,7 @@ def replay(
     _check(paths)
     patterns, known = [_pattern(path) for path in paths], known_sources(store)
     agent = Agent(patterns, formats(), node=node, known=known, keep_copies=keep_copies, live=False, now=_changed)
-    box = Box(store, terms, node=node)
+    box = Box(store, terms, node=node, told=told_by(store))
     try:
         return _read(agent, box, progress)
     finally:

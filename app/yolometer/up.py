@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from yolometer.box import Box, formats, known_sources, load, save
+from yolometer.box import Box, formats, known_sources, load, save, told_by
 from yolometer_agent.agent import Agent
 from yolometer_agent.tail.checkpoint import Checkpoint
 from yolometer_core.errors import Unavailable
@@ -84,7 +84,7 @@ def run(
     saved = load(checkpoint) if checkpoint else None
     state, known = saved["agent"] if saved else None, known_sources(store)
     agent = Agent(watch, formats(), node=node, state=state, known=known, processes=processes)
-    box = Box(store, terms, node=node)
+    box = Box(store, terms, node=node, told=told_by(store))
     if saved:
         box.states = dict(saved["states"])
     loop = _Loop(agent, box, checkpoint, beat, clock)
@@ -116,12 +116,14 @@ class _Loop:
     def round(self) -> None:
         """One round. Steps back of the clock only make it wait once more."""
         now = self._clock()
-        if now >= self._next_scan or self._next_scan - now > SCAN_S:
+        scanning = now >= self._next_scan or self._next_scan - now > SCAN_S
+        if scanning:
             self._next_scan = now + SCAN_S
             self._agent.scan()
-            self._take(self._agent.stands(digest=False))
         facts, self.busy = self._agent.poll()
         self._take(facts)
+        if scanning:
+            self._take(self._agent.stands(digest=False))
         if now >= self._next_settle or self._next_settle - now > SETTLE_S or self._box.waiting > 50_000:
             self._next_settle = now + SETTLE_S
             self._settle()

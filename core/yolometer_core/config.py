@@ -21,7 +21,9 @@ LARGEST_BYTES = 1 << 20
 class Config(BaseSettings):
     """Base of all configurations: frozen, no unknown keys, values from the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="YOLOMETER_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True)
+    model_config = SettingsConfigDict(
+        env_prefix="YOLOMETER_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+    )
 
     @classmethod
     def settings_customise_sources(

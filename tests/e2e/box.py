@@ -28,7 +28,9 @@ class Box:
     def __enter__(self) -> Box:
         self.watch.mkdir(parents=True, exist_ok=True)
         self._stderr = self.log.open("ab")
-        command = [str(COMMAND), "up", "--store", self.store, "--watch", str(self.watch), "--port", "0", "--json"]
+        # without --no-processes it would rightly read every other training log that is written on this machine
+        options = ["--store", self.store, "--watch", str(self.watch), "--no-processes", "--port", "0", "--json"]
+        command = [str(COMMAND), "up", *options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._stderr, stdin=subprocess.DEVNULL)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

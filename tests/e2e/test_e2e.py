@@ -72,7 +72,7 @@ def test_an_epoch_is_seen_while_the_training_runs(story: Story) -> None:
 
 def test_the_stored_run_is_what_the_trainer_wrote(story: Story) -> None:
     """One run for each training, no more; epochs, images and tokens exactly; the best epoch as results.csv has it."""
-    assert sorted(row["name"] for row in story.rows) == [f"run{turn}" for turn in range(ROUNDS)]
+    assert sorted(str(row["name"]) for row in story.rows) == [f"run{turn}" for turn in range(ROUNDS)]
     by_name = {row["name"]: row for row in story.rows}
     for trained in story.watched:
         row = by_name[trained.folder.name]

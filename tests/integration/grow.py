@@ -1,4 +1,4 @@
-"""Helpers of the integration tests: files that grow as trainers write them, a store that is a list, and the command as a process."""
+"""Helpers of the integration tests: files that grow as trainers write them, a store that is a list, the command as a process."""
 
 from __future__ import annotations
 
@@ -30,14 +30,21 @@ WHEN_SEEN = ("ts", "seq", "version", "started_ts", "ended_ts")
 
 
 class Rows(MemoryStore):
-    """A store that is a list, and knows the one question that is asked at start."""
+    """A store that is a list, and knows the questions that the box asks."""
 
     name = "memory"
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None, **more: object) -> Any:
-        assert "source_states" in sql
-        known = [row for row in self.rows("source_state") if row["digest"] is not None and row["role"] != "settings"]
-        return Table(("place", "path", "digest"), [(row["place"], row["path"], row["digest"]) for row in known])
+    def query(self, sql: str, params: Mapping[str, Any] | None = None, **more: object) -> Any:  # type: ignore[override]
+        if "source_states" in sql:
+            known = [row for row in self.rows("source_state") if row["digest"] is not None and row["role"] != "settings"]
+            return Table(("place", "path", "digest"), [(row["place"], row["path"], row["digest"]) for row in known])
+        runs = self.rows("run")
+        if "DISTINCT place" in sql:
+            return Table(("place",), list({(row["place"],): None for row in runs}))
+        mine = {row["run_id"] for row in runs if row["place"] == (params or {})["place"]}
+        names = ("run_id", "attempt", "epoch", "take") if "FROM epochs" in sql else ("run_id",)
+        rows = [row for row in self.rows("epoch" if "FROM epochs" in sql else "run") if row["run_id"] in mine]
+        return Table(names, [tuple(row[name] for name in names) for row in rows])
 
     def told(self) -> dict[str, list[dict[str, Any]]]:
         """All runs and epochs as they stand, apart from when they were seen."""
@@ -54,7 +61,7 @@ def _comparable(value: Any) -> Any:
     """NaN as a word: it does not equal itself."""
     if isinstance(value, tuple):
         return [_comparable(item) for item in value]
-    return "nan" if value != value else value
+    return "nan" if value != value else value  # noqa: PLR0124 - true of NaN alone, whatever the type
 
 
 def differences(one: Mapping[str, Sequence[Mapping[str, Any]]], other: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
@@ -62,10 +69,13 @@ def differences(one: Mapping[str, Sequence[Mapping[str, Any]]], other: Mapping[s
     found = []
     for table in one:
         left, right = ({row["event_id"]: row for row in rows[table]} for rows in (one, other))
-        found += [f"{table} {key} is only in {'the first' if key in left else 'the second'}" for key in left.keys() ^ right.keys()]
+        lone = left.keys() ^ right.keys()
+        found += [f"{table} {key} is only in {'the first' if key in left else 'the second'}" for key in lone]
         for key in left.keys() & right.keys():
             found += [
-                f"{table} {key} {name}: {left[key][name]} is not {right[key][name]}" for name in left[key] if left[key][name] != right[key][name]
+                f"{table} {key} {name}: {left[key][name]} is not {right[key][name]}"
+                for name in left[key]
+                if left[key][name] != right[key][name]
             ]
     return found
 
@@ -73,26 +83,28 @@ def differences(one: Mapping[str, Sequence[Mapping[str, Any]]], other: Mapping[s
 def read_at_once(folder: Path, node: str = "node") -> dict[str, list[dict[str, Any]]]:
     """The rows of one replay of a folder."""
     store = Rows()
-    replay([str(folder)], store, TERMS, node=node)  # type: ignore[arg-type]
+    replay([str(folder)], store, TERMS, node=node)
     return store.told()
 
 
 @dataclass
 class Growing:
-    """A copy of a training directory that grows in random pieces: settings at once, logs one after the other, the table in step."""
+    """A copy of a training directory that grows in random pieces: settings at once, logs in turn, the table in step."""
 
     source: Path
     target: Path
     rng: random.Random
     largest: int = 1 << 20
     shuffled: bool = False
+    late: bool = False
     _left: dict[Path, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.target.mkdir(parents=True, exist_ok=True)
+        if not self.late:
+            self.target.mkdir(parents=True, exist_ok=True)
         names = sorted((path for path in self.source.iterdir() if path.is_file()), key=lambda path: (len(path.name), path.name))
         for path in names:
-            if path.suffix == ".yaml" and not self.shuffled:
+            if path.suffix == ".yaml" and not self.shuffled and not self.late:
                 (self.target / path.name).write_bytes(path.read_bytes())
             else:
                 self._left[self.target / path.name] = path.read_bytes()
@@ -112,6 +124,7 @@ class Growing:
         data = self._left[path]
         length = min(len(data), self.largest, int(2 ** self.rng.uniform(0, 20)))
         piece, rest = data[:length], data[length:]
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(piece)
         if rest:
@@ -210,12 +223,14 @@ class Answer:
         return [line for line in self.err.splitlines() if line.strip()]
 
 
-def yolometer(*arguments: str | Path, seconds: float = 60.0, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Answer:
+def yolometer(
+    *arguments: str | Path, seconds: float = 60.0, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Answer:
     """Run the command to its end."""
     began = time.monotonic()
     done = subprocess.run(
-        [COMMAND, *map(str, arguments)], capture_output=True, timeout=seconds, env={**os.environ, **(env or {})}, cwd=cwd, check=False,
-        stdin=subprocess.DEVNULL,
+        [COMMAND, *map(str, arguments)], capture_output=True, timeout=seconds, env={**os.environ, **(env or {})}, cwd=cwd,
+        check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return Answer(done.returncode, done.stdout.decode(), done.stderr.decode(), time.monotonic() - began)
 

@@ -45,24 +45,34 @@ class YoloConsole:
         return self.recognised_by(head)
 
     def start(self) -> State:
-        return {"session": 0, "framework": self.framework, "version": [], "base": self.epoch_base, "phase": "head", "opened": False, "pending": {},
-                "bar": None, "headers": 0, "columns": None, "takes": [0, 0], "names": "", "val_s": None, "trace": "",
-                "resume": None, "evaluated": False, "full": False}  # fmt: skip
+        return {"session": 0, "framework": self.framework, "version": [], "base": self.epoch_base, "phase": "head",
+                "opened": False, "pending": {}, "bar": None, "headers": 0, "columns": None, "takes": [0, 0],
+                "names": "", "val_s": None, "trace": "", "resume": None, "evaluated": False, "full": False}  # fmt: skip
 
     def fold(self, state: State, records: Sequence[bytes]) -> list[tuple[int, Found]]:
         said: list[tuple[int, Found]] = []
-        prefix, size, end = self._same_bar(state)
+        prefix, size, end, at, upto = self._same_bar(state)
+        usual: set[bytes] = set()
         last: bytes | None = None
         for index, record in enumerate(records):
-            # the hot path: a redraw that moves the bar but neither ends it nor changes the size of the batches
-            if prefix and record.startswith(prefix) and size in record and end not in record:
-                last = record
-                continue
+            # the hot path: a redraw that moves the bar but neither ends it nor changes the size of the batches. Where the
+            # columns stand as they stood, a look at one place tells: the size, then a percentage that is not 100.
+            if prefix and record.startswith(prefix):
+                if (place := record[at:upto]) in usual:
+                    last = record
+                    continue
+                if size in record and end not in record:
+                    if place.startswith(size) and b"%" in place and b"100" not in place[len(size) :]:
+                        usual.add(place)
+                    last = record
+                    continue
             if last is not None:
                 self._frame(state, plain(last), last)
                 last = None
             said.extend((index, found) for found in self._record(state, plain(record), record))
-            prefix, size, end = self._same_bar(state)
+            if size != (now := self._same_bar(state))[1] or at != now[3]:
+                usual = set()
+            prefix, size, end, at, upto = now
         if last is not None:
             self._frame(state, plain(last), last)
         bar = state["bar"]
@@ -82,11 +92,14 @@ class YoloConsole:
         again = {**state, "bar": None if state["bar"] is None else dict(state["bar"]), "takes": list(state["takes"])}
         return self._frame(again, text, record) or [self._progress(again)]
 
-    def _same_bar(self, state: State) -> tuple[bytes, bytes, bytes]:
+    def _same_bar(self, state: State) -> tuple[bytes, bytes, bytes, int, int]:
+        """What a redraw of the bar begins with, its size, what it holds when full, and where size and percentage stand."""
         bar = state["bar"]
         if not bar or bar["complete"] or bar["width"] is None or state["phase"] != "train":
-            return b"", b"", b""
-        return bar["lead"].encode("latin-1"), f" {bar['width']}:".encode(), f" {bar['total']}/{bar['total']} ".encode()
+            return b"", b"", b"", 0, 0
+        size = f" {bar['width']}:".encode()
+        at = bar.get("size_at", 0)
+        return bar["lead"].encode("latin-1"), size, f" {bar['total']}/{bar['total']} ".encode(), at, at + len(size) + 5
 
     def _record(self, state: State, text: str, record: bytes) -> list[Found]:
         frame = self._frame(state, text, record)
@@ -128,6 +141,7 @@ class YoloConsole:
                 "elapsed": frame.bar.elapsed_s, "resolution": frame.bar.resolution_s}  # fmt: skip
         if frame.width_px is not None:
             _measure(bar, frame.width_px)
+            bar["size_at"] = max(record.find(f" {frame.width_px}:".encode(), at), 0)
         if frame.bar.done != frame.bar.total or not frame.bar.total:
             return said
         bar["complete"] = True
@@ -247,7 +261,7 @@ class YoloConsole:
     def _completed(self, state: State, found: re.Match[str]) -> Found:
         hours = found[2] or found[3]
         digits = len(hours.partition(".")[2])
-        fields = {"what": "completed", "epochs_completed": int(found[1]) if found[1] else None}
+        fields: dict[str, Any] = {"what": "completed", "epochs_completed": int(found[1]) if found[1] else None}
         fields |= {"loop_s": float(hours) * 3600, "resolution_s": 3600 / 10**digits}
         return Found(Incident, fields, state["session"])
 

@@ -117,7 +117,8 @@ def _match_tables(trainings: list[Training], tables: list[Table]) -> list[Table]
 
 def _match_the_only_ones(trainings: list[Training], left: dict[int, Table]) -> None:
     """One training and one table that have nothing to compare belong together when both are the only ones left."""
-    waiting = [item for item in trainings if item.table is None and any(entry.complete for session in item.sessions for entry in session.tries)]
+    tableless = [item for item in trainings if item.table is None]
+    waiting = [item for item in tableless if any(entry.complete for session in item.sessions for entry in session.tries)]
     if len(waiting) != 1 or len(left) != 1:
         return
     training, (key, table) = waiting[0], next(iter(left.items()))

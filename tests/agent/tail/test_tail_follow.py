@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from _following import Reader, append, lines, records
 
-from yolometer_agent.tail.follow import Batch, Follow
+from yolometer_agent.tail.follow import Follow
 from yolometer_core.errors import BadInput
-
-
-class Reader:
-    """A Follow that remembers what it was given; `restart` throws it away and goes on from its JSON state."""
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        self.path, self.options = path, options
-        self.follow = Follow(path, **options)
-        self.got: list[tuple[int, bytes]] = []
-        self.ends: list[int] = []
-        self.fresh: list[int] = []
-
-    def poll(self, max_bytes: int = 1 << 18) -> Batch | None:
-        batch = self.follow.poll(max_bytes)
-        if batch is not None:
-            self.got += [(batch.incarnation, record) for record in batch.chunk.records]
-            self.ends += [batch.chunk.ends(index) for index in range(len(batch.chunk.records))]
-            if batch.fresh:
-                self.fresh.append(batch.incarnation)
-        return batch
-
-    def read(self, max_bytes: int = 1 << 18) -> list[tuple[int, bytes]]:
-        """All that is new, polled until there is nothing."""
-        before = len(self.got)
-        while self.poll(max_bytes) is not None:
-            pass
-        return self.got[before:]
-
-    def restart(self) -> None:
-        state = json.loads(json.dumps(self.follow.state()))
-        self.follow.close()
-        self.follow = Follow(self.path, state, **self.options)
-        assert self.follow.state() == state
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "train.log"
-
-
-@pytest.fixture
-def reader(log: Path) -> Iterator[Reader]:
-    reader = Reader(log)
-    yield reader
-    reader.follow.close()
-    assert reader.ends == sorted(set(reader.ends))
 
 
 @pytest.fixture
@@ -74,19 +22,6 @@ def anyones() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
-
-
-def lines(start: int, stop: int) -> bytes:
-    return b"".join(b"line %d\n" % number for number in range(start, stop))
-
-
-def records(incarnation: int, start: int, stop: int) -> list[tuple[int, bytes]]:
-    return [(incarnation, b"line %d" % number) for number in range(start, stop)]
 
 
 def test_waits_for_the_file_then_reads_it_as_it_grows(log: Path, reader: Reader) -> None:
@@ -407,102 +342,3 @@ def test_a_long_line_is_counted_and_the_next_one_arrives_over_a_restart(log: Pat
 def test_a_state_of_something_else_is_refused(log: Path) -> None:
     with pytest.raises(BadInput, match="remove it to read the file from its start"):
         Follow(log, {"path": str(log)})
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("write"), st.integers(1, 40)),
-        st.tuples(st.just("half"), st.integers(1, 5)),
-        st.tuples(st.just("read"), st.integers(1, 60)),
-        st.tuples(st.just("restart"), st.just(0)),
-        st.tuples(st.just("rotate"), st.just(0)),
-    ),
-    max_size=40,
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(STEPS)
-def test_any_order_of_writes_reads_restarts_and_rotations(tmp_path: Path, steps: list[tuple[str, int]]) -> None:
-    for old in tmp_path.iterdir():
-        old.unlink()
-    log = tmp_path / "train.log"
-    reader, written, number, rotated = Reader(log), b"", 0, 0
-    for what, amount in steps:
-        if what == "write":
-            new = b"\nline %d" % number + b"." * amount + b"\n"
-            number += 1
-        elif what == "half":
-            new = b"~" * amount
-        elif what == "read":
-            reader.poll(amount)
-            continue
-        elif what == "restart":
-            reader.restart()
-            continue
-        else:
-            # The next rotation waits for the reader, as a file rotated twice meanwhile cannot be told from a deleted one.
-            reader.read()
-            if log.exists():
-                rotated += 1
-                log.rename(tmp_path / f"train.log.{rotated}")
-                written += b"\n"
-            continue
-        append(log, new)
-        written += new
-    append(log, b"\nend\n")
-    written += b"\nend\n"
-    reader.read()
-    reader.follow.close()
-    assert [record for _, record in reader.got] == [part for part in written.split(b"\n") if part]
-    assert reader.ends == sorted(set(reader.ends))
-
-
-WRITER = """
-import os, sys, time
-path, number = sys.argv[1], 0
-while True:
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    # Rotated once a second at most: a file that comes and goes while no reader lives cannot be read.
-    for _ in range(1000):
-        time.sleep(0.001)
-        os.write(fd, b"%d " % number + b"x" * (number % 300))
-        os.write(fd, (b"\\r\\x1b[K", b"\\n", b"\\r\\n")[number % 3])
-        number += 1
-    os.close(fd)
-    os.rename(path, f"{path}.{number}")
-"""
-READER = """
-import json, sys
-from pathlib import Path
-from yolometer_agent.tail.checkpoint import Checkpoint
-from yolometer_agent.tail.follow import Follow
-checkpoint = Checkpoint(Path(sys.argv[2]))
-follow = Follow(sys.argv[1], checkpoint.load())
-with open(sys.argv[3], "ab", buffering=0) as out:
-    while True:
-        batch = follow.poll(7000)
-        if batch is None:
-            continue
-        found = [[batch.incarnation, batch.chunk.ends(i), r.decode()] for i, r in enumerate(batch.chunk.records)]
-        out.write("".join(json.dumps(one) + "\\n" for one in found).encode())
-        checkpoint.save(follow.state())
-"""
-
-
-def test_reader_and_writer_killed_at_any_time(tmp_path: Path) -> None:
-    log, state, out = tmp_path / "train.log", tmp_path / "state", tmp_path / "out"
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(log)]) as process:
-        for life in range(8):
-            with subprocess.Popen([sys.executable, "-c", READER, str(log), str(state), str(out)]) as reading:
-                time.sleep(0.25 + 0.037 * life)
-                reading.send_signal(signal.SIGKILL)
-        process.send_signal(signal.SIGKILL)
-    given = [json.loads(line) for line in out.read_bytes().split(b"\n")[:-1] if line.endswith(b"]")]
-    by_end = {end: record for _, end, record in given}
-    # A batch handed on before the kill and after the save comes again with the same positions: nothing else does.
-    assert len(given) - len(by_end) < len(given) / 2
-    assert all(by_end[end] == record for _, end, record in given)
-    numbers = [int(by_end[end].removeprefix("\x1b[K").split()[0]) for end in sorted(by_end) if by_end[end] != "\x1b[K"]
-    assert numbers == list(range(len(numbers)))
-    assert len(numbers) > 100
