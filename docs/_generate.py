@@ -141,6 +141,7 @@ def roi_page() -> str:
 def commands() -> list[tuple[str, str]]:
     """Every command of the CLI with its help text, as `yolometer COMMAND --help` says it, without colours or frames."""
     import typer
+
     from yolometer.cli import app
 
     found: list[tuple[str, str]] = []

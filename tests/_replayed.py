@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import permutations
@@ -12,7 +15,7 @@ from yolometer.box import formats, operators
 from yolometer.replay import replay
 from yolometer_agent.agent import Agent
 from yolometer_agent.tail.writers import Writers
-from yolometer_core.events import Event, Fact, Run, Settle
+from yolometer_core.events import Epoch, Event, Fact, Run, Settle, SourceState
 from yolometer_core.testing import MemoryStore
 from yolometer_sinks.stores._base import Table
 from yolometer_stream.advance import States, advance
@@ -45,7 +48,7 @@ Rows = list[dict[str, Any]]
 
 
 class Memory(MemoryStore):
-    """A list that knows the one query of a replay: which logs and tables were read before."""
+    """A list that answers the plain SELECTs of a replay: which runs, epochs and sources are known. No engine, no disk."""
 
     name = "memory"
 
@@ -60,11 +63,19 @@ class Memory(MemoryStore):
         """Nothing to do."""
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None, **_: object) -> Any:  # type: ignore[override]
-        """Place, path and digest of the known sources."""
-        assert "source_states" in sql
-        rows = [row for row in self.rows("source_state") if row["digest"] and row["role"] != "settings"]
-        known = [(row["place"], row["path"], row["digest"]) for row in rows]
-        return Table(("place", "path", "digest"), known)
+        """The answer of SQLite over the rows, for what is the same SQL in ClickHouse."""
+        with contextlib.closing(sqlite3.connect(":memory:")) as base:
+            for kind in (Run, Epoch, SourceState):
+                names = list(kind.model_fields)
+                base.execute(f"CREATE TABLE {kind.table}s ({', '.join(names)})")
+                rows = [[_scalar(row[name]) for name in names] for row in self.rows(kind.table)]
+                base.executemany(f"INSERT INTO {kind.table}s VALUES ({', '.join('?' * len(names))})", rows)
+            found = base.execute(re.sub(r"\{(\w+):\w+\}", r":\1", sql), dict(params or {}))
+            return Table(tuple(column[0] for column in found.description), found.fetchall())
+
+
+def _scalar(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | str) else str(value)
 
 
 def replayed(*paths: Path, store: Memory | None = None, **terms: Any) -> Rows:

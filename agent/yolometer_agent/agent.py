@@ -249,7 +249,10 @@ class Agent:
         self._seen_folders |= {str(folder) for folder in folders}
         if self._keep_copies or not (self._known or len(folders) > 1 or len(self._seen_folders) > len(folders)):
             return
-        mains = {folder: [path for path in members if self._is_main(path)] for folder, members in folders.items()}
+        mains = {
+            folder: [] if any(map(self._is_written, members)) else [path for path in members if self._is_main(path)]
+            for folder, members in folders.items()
+        }
         known = self._known + self._followed(set(folders))
         twins = copies(mains, known, lambda item: place_of(self.node, item.resolve()), earlier=not self._live)
         for folder, twin in twins.items():
@@ -269,12 +272,17 @@ class Agent:
         ]
 
     def _is_main(self, path: Path) -> bool:
-        """A log or a table that tells of an epoch: those of trainings that only began may be alike and yet be two.
-
-        A log that a process still writes is no copy.
-        """
+        """A log or a table that tells of an epoch: those of trainings that only began may be alike and yet be two."""
         reader = self._sources[str(path)].reader
         name = reader.look()
         if name is None or self._formats[name].role not in ("console", "table"):
             return False
-        return self._open(reader) is not True and has_epoch(path, self._formats[name])
+        return has_epoch(path, self._formats[name])
+
+    def _is_written(self, path: Path) -> bool:
+        """Whether a process is seen to write a file: then it is no copy, however alike it still is to another one."""
+        try:
+            seen = path.stat()
+        except OSError:
+            return False
+        return self._writers is not None and (seen.st_dev, seen.st_ino) in self._writers.pids

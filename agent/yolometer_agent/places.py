@@ -34,7 +34,8 @@ def standing_of(place: str, members: Iterable[Path], known: Iterable[KnownSource
         return place
     newest = max({source.place for source in mine}, key=_number)
     here = {str(path): path for path in members}
-    goes_on = [digest_of(here[source.path], source.size_bytes) == source.digest for source in mine if source.place == newest and source.path in here]
+    still = [source for source in mine if source.place == newest and source.path in here]
+    goes_on = [digest_of(here[source.path], source.size_bytes) == source.digest for source in still]
     return f"{place}#{_number(newest) + 1}" if goes_on and not any(goes_on) else newest
 
 

@@ -75,14 +75,16 @@ class Reader:
         batch = self._follow.poll(READ_BYTES)
         if batch is None:
             return [], False
-        records, ends = list(batch.chunk.records), batch.chunk.ends
+        records, ends = batch.chunk.records, batch.chunk.ends
         if self.format is None:
             return self._recognise(batch.at_end, batch.fresh)
         fmt = self._formats[self.format]
         if batch.fresh and batch.incarnation and fmt.role == "table":
             # another file at the same path is another table; the console of a rotated log goes on
             self._parser = fmt.start()
-        facts = [self._fact(found, ends(at) * _SLOTS + slot) for at, found, slot in _slots(fmt.fold(self._parser, records))]
+        found = _slots(fmt.fold(self._parser, records))
+        ts = self._now() if found else None
+        facts = [self._fact(item, ends(at) * _SLOTS + slot, ts) for at, item, slot in found]
         facts += self._peek(fmt, batch.chunk.remainder)
         return facts, not batch.at_end
 
@@ -103,10 +105,7 @@ class Reader:
         """What the agent knows of the source itself, if that changed since it was last said."""
         if self.format is None:
             return []
-        try:
-            size = self.path.stat().st_size
-        except OSError:
-            return []
+        size = _size(self.path)
         role = self._formats[self.format].role
         position = self._document[0] if role == "settings" else self._follow.state()["records"]["position"]
         if [position, open_for_writing] == self._told[:2] and (not digest or self._told[2:] == [True]):
@@ -180,9 +179,10 @@ class Reader:
         at = (self._follow.state()["records"]["position"] + len(remainder)) * _SLOTS
         return [self._fact(item, at + slot) for slot, item in enumerate(found[:_SLOTS])]
 
-    def _fact(self, found: Found, seq: int) -> Fact:
+    def _fact(self, found: Found, seq: int, ts: datetime | None = None) -> Fact:
         return found.kind(
-            ts=self._now(), node=self._node, source=self.source, seq=seq, place=self.place, session=found.session, **found.fields
+            ts=ts or self._now(), node=self._node, source=self.source, seq=seq, place=self.place, session=found.session,
+            **found.fields,
         )  # fmt: skip
 
 

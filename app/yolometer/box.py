@@ -43,7 +43,8 @@ def operators(terms: Terms) -> dict[str, Operator]:
 
 def known_sources(store: Store) -> list[KnownSource]:
     """The logs and tables that a store holds with a digest."""
-    rows = store.query("SELECT place, path, digest, size_bytes FROM source_states WHERE digest IS NOT NULL AND role != 'settings'").rows
+    known = "SELECT place, path, digest, size_bytes FROM source_states WHERE digest IS NOT NULL AND role != 'settings'"
+    rows = store.query(known).rows
     return [KnownSource(*row) for row in rows]
 
 

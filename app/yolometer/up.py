@@ -75,13 +75,17 @@ def run(
     processes: bool = True,
     seconds: float | None = None,
     beat: Callable[[Beat], None] = lambda seen: None,
+    warn: Callable[[str], None] = lambda problem: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Box:
     """Watch until `stop` or for `seconds`. On the way out everything read is stored and the checkpoint is written.
 
     A store that is away for a while is waited for: facts stay in the files, the checkpoint does not move.
+    `warn` is told in one sentence of a checkpoint that is damaged.
     """
     saved = load(checkpoint) if checkpoint else None
+    if checkpoint and checkpoint.problem:
+        warn(checkpoint.problem)
     state, known = saved["agent"] if saved else None, known_sources(store)
     agent = Agent(watch, formats(), node=node, state=state, known=known, processes=processes)
     box = Box(store, terms, node=node, told=told_by(store))

@@ -37,7 +37,8 @@ class Rows(MemoryStore):
     def query(self, sql: str, params: Mapping[str, Any] | None = None, **more: object) -> Any:  # type: ignore[override]
         if "source_states" in sql:
             known = [row for row in self.rows("source_state") if row["digest"] is not None and row["role"] != "settings"]
-            return Table(("place", "path", "digest"), [(row["place"], row["path"], row["digest"]) for row in known])
+            names = tuple(name.strip() for name in sql.partition("SELECT")[2].partition("FROM")[0].split(","))
+            return Table(names, [tuple(row[name] for name in names) for row in known])
         runs = self.rows("run")
         if "DISTINCT place" in sql:
             return Table(("place",), list({(row["place"],): None for row in runs}))

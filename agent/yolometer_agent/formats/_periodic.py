@@ -61,8 +61,11 @@ def learn(state: State, framework: str, fields: dict[str, Any], **more: Any) -> 
     return [Found(Setting, {"role": "console", "framework": framework, **new}, state["session"])] if new else []
 
 
-def step(state: State, line: Line, framework: str) -> list[Found]:
-    """Fold one progress line: what it proves about the epoch before, that training has begun, and the line itself."""
+def step(state: State, line: Line, framework: str, *, ends: bool = False) -> list[Found]:
+    """Fold one progress line: what it proves about the epoch before, that training has begun, and the line itself.
+
+    `ends` says whether the logs of this framework tell when the training is over.
+    """
     out: list[Found] = []
     if state["active"] and state["epoch"] != line.epoch:
         if state["epoch"] is None or line.epoch is None or line.epoch < state["epoch"]:
@@ -76,7 +79,7 @@ def step(state: State, line: Line, framework: str) -> list[Found]:
         state.update(_epoch(line.epoch), active=True)
         if line.epoch is None and state["base"] < line.done:
             state["done"] = state["base"]
-        out += learn(state, framework, {"started": True})
+        out += learn(state, framework, {"started": True, "end_line": ends})
     _add(state, line.done - state["done"], line)
     state["total"] = line.total
     return [*out, _progress(state)]

@@ -53,6 +53,7 @@ class YoloConsole:
         said: list[tuple[int, Found]] = []
         prefix, size, end, at, upto = self._same_bar(state)
         usual: set[bytes] = set()
+        usual_size = size
         last: bytes | None = None
         for index, record in enumerate(records):
             # the hot path: a redraw that moves the bar but neither ends it nor changes the size of the batches. Where the
@@ -70,9 +71,9 @@ class YoloConsole:
                 self._frame(state, plain(last), last)
                 last = None
             said.extend((index, found) for found in self._record(state, plain(record), record))
-            if size != (now := self._same_bar(state))[1] or at != now[3]:
-                usual = set()
-            prefix, size, end, at, upto = now
+            prefix, size, end, at, upto = self._same_bar(state)
+            if size and size != usual_size:
+                usual, usual_size = set(), size
         if last is not None:
             self._frame(state, plain(last), last)
         bar = state["bar"]

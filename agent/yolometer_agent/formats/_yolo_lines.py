@@ -150,17 +150,17 @@ def metrics_of(names: str, values: list[float | None]) -> dict[str, Any]:
     return said
 
 
-_SCAN = re.compile(r"^\s*train:\s*Scanning\b(?P<said>.*)$")
+_SCAN = re.compile(r"^\s*(?P<split>train|val):\s*Scanning\b(?P<said>.*)$")
 _CORRUPT = re.compile(r"(\d+) corrupt(?:ed)?\b")
 _FOR_IMAGES = re.compile(r"for (\d+) images\)")
-_CLASS_FOLDER = re.compile(r"^\s*train:.*\bfound (\d+) images in \d+ classes")
+_CLASS_FOLDER = re.compile(r"^\s*(?P<split>train|val):.*\bfound (?P<images>\d+) images in \d+ classes")
 
 
-def scanned_images(text: str) -> int | None:
-    """Usable training images from a finished scan of the training set (all files less the corrupt ones)."""
+def scanned_images(text: str) -> tuple[str, int] | None:
+    """("train" or "val", usable images) from a finished scan of a data set: all files less the corrupt ones."""
     folder = _CLASS_FOLDER.match(text)
     if folder:
-        return int(folder[1])
+        return folder["split"], int(folder["images"])
     found = _SCAN.match(text)
     if not found:
         return None
@@ -168,9 +168,9 @@ def scanned_images(text: str) -> int | None:
     lost = int(corrupt[1]) if corrupt else 0
     bar = bar_of(found["said"])
     if bar and bar.done == bar.total and bar.total:
-        return bar.total - lost
+        return found["split"], bar.total - lost
     old = _FOR_IMAGES.search(found["said"])
-    return int(old[1]) - lost if old else None
+    return (found["split"], int(old[1]) - lost) if old else None
 
 
 _PAIR = re.compile(r",\s+(?=[A-Za-z_]\w*=)")

@@ -43,9 +43,9 @@ def settings_in(text: str) -> tuple[dict[str, Any], bool]:
 
 
 def _of_line(text: str) -> dict[str, Any]:
-    images = lines.scanned_images(text)
-    if images is not None:
-        return {"images_per_epoch": images}
+    scanned = lines.scanned_images(text)
+    if scanned is not None:
+        return {"images_per_epoch" if scanned[0] == "train" else "val_images": scanned[1]}
     summary = _SUMMARY.match(text)
     if summary:
         return _of_summary(summary)

@@ -88,7 +88,7 @@ class DarknetConsole:
             None, iteration, of if of >= iteration else None, spent / (1 if match[6] == "seconds" else 1000), 1e-6,
             net.get("height"), net.get("width"), images, {"losses": (loss,)},
         )  # fmt: skip
-        found = _periodic.step(state, line, _FRAMEWORK)
+        found = _periodic.step(state, line, _FRAMEWORK, ends=True)
         found[-1].fields["resolution_s"] = 1e-6
         net["evaluated"] = False
         total, rest = divmod(images, iteration)

@@ -68,7 +68,7 @@ class PlainLine:
         out = []
         if begins or total != state["total"]:
             out.append(
-                _periodic.learn({"said": {}, "session": state["session"]}, "plain", {"epochs_planned": total, "started": True})[0]
+                _periodic.learn({"said": {}, "session": state["session"]}, "plain", {"epochs_planned": total, "started": True, "end_line": False})[0]
             )
         state.update(last=epoch, total=total)
         done = {"epoch": epoch, "epochs_total": total, "iterations_done": 1, "iterations_total": 1}

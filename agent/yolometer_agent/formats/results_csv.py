@@ -11,7 +11,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from yolometer_agent.formats._base import Found, State
 from yolometer_agent.formats._text import number, plain
@@ -20,6 +21,57 @@ from yolometer_core.events import ResultRow
 _MAP50 = ("metrics/mAP50(B)", "metrics/mAP_0.5", "metrics/mAP50")
 _MAP50_95 = ("metrics/mAP50-95(B)", "metrics/mAP_0.5:0.95", "metrics/mAP50-95")
 _HEADER = re.compile(r"^\W*epoch\s*,")
+_LONG_EXPONENT = re.compile(r"e[-+]?[0-9]{5}")
+
+
+class _Columns(NamedTuple):
+    """Where the columns that are used stand; -1 where a table has none."""
+
+    count: int
+    epoch: int
+    time: int
+    train: tuple[int, ...]
+    val: tuple[int, ...]
+    map50: int
+    map50_95: int
+    top1: int
+    from_zero: bool
+
+
+@lru_cache(maxsize=64)
+def _columns(names: tuple[str, ...]) -> _Columns:
+    at = {name: index for index, name in enumerate(names)}
+
+    def all_of(kind: str) -> tuple[int, ...]:
+        return tuple(at[name] for name in names if name.startswith(kind))
+
+    def first_of(some: Sequence[str]) -> int:
+        return next((at[name] for name in some if name in at), -1)
+
+    return _Columns(
+        count=len(names),
+        epoch=first_of(["epoch"]),
+        time=first_of(["time"]),
+        train=all_of("train/"),
+        val=all_of("val/"),
+        map50=first_of(_MAP50),
+        map50_95=first_of(_MAP50_95),
+        top1=first_of(["metrics/accuracy_top1"]),
+        from_zero="metrics/mAP_0.5" in at,
+    )
+
+
+def _values(text: str) -> list[float | None]:
+    """The numbers of a row, null where a cell is empty; nothing at all when any cell is no number."""
+    # what `float` takes for a number and `number` does not goes the long way
+    if text.isascii() and '"' not in text and "_" not in text and "E" not in text and not _LONG_EXPONENT.search(text):
+        try:
+            return list(map(float, text.split(",")))
+        except ValueError:
+            pass  # an empty cell, or a number as C prints it: the long way tells
+    cells = _cells(text)
+    values = [number(cell) for cell in cells]
+    return [] if any(value is None and cell for value, cell in zip(values, cells, strict=True)) else values
 
 
 def _cells(text: str) -> list[str]:
@@ -69,34 +121,30 @@ class ResultsCsv:
         return [found] if found else []
 
     def _row(self, state: State, text: str) -> Found | None:
-        names: list[str] | None = state["names"]
-        cells = _cells(text)
-        if not names or len(cells) != len(names):
+        if not state["names"]:
             return None
-        row = {name: number(cell) for name, cell in zip(names, cells, strict=True)}
-        epoch = row.get("epoch")
-        if epoch is None or math.isnan(epoch) or epoch < 0 or epoch != int(epoch) or any(_broken(c) for c in cells):
+        at = _columns(tuple(state["names"]))
+        values = _values(text)
+        if len(values) != at.count or at.epoch < 0:
+            return None
+        epoch = values[at.epoch]
+        if epoch is None or not epoch >= 0 or epoch % 1:
             return None
         if state["base"] is None:
-            state["base"] = int(epoch) if epoch in (0, 1) else (0 if "metrics/mAP_0.5" in names else 1)
+            state["base"] = int(epoch) if epoch in (0, 1) else (0 if at.from_zero else 1)
         if state["base"] == 1 and epoch == 0:
             state["base"] = 0
-        train = [row[name] for name in names if name.startswith("train/")]
-        val = [row[name] for name in names if name.startswith("val/")]
-        fields: dict[str, Any] = {"epoch": int(epoch) + 1 - state["base"], "losses": tuple(train), "time_s": row.get("time")}
+        fields: dict[str, Any] = {
+            "epoch": int(epoch) + 1 - state["base"],
+            "losses": tuple([values[index] for index in at.train]),
+            "time_s": values[at.time] if at.time >= 0 else None,
+        }
         # a row that was not validated carries zeros; a real validation has a loss
-        evaluated = not val or any(value != 0 for value in val)
-        if evaluated:
-            fields |= {"map50": _first(row, _MAP50), "map50_95": _first(row, _MAP50_95), "top1": row.get("metrics/accuracy_top1")}
+        if not at.val or any([values[index] != 0 for index in at.val]):
+            fields["map50"] = values[at.map50] if at.map50 >= 0 else None
+            fields["map50_95"] = values[at.map50_95] if at.map50_95 >= 0 else None
+            fields["top1"] = values[at.top1] if at.top1 >= 0 else None
         return Found(ResultRow, fields)
-
-
-def _broken(cell: str) -> bool:
-    return bool(cell) and number(cell) is None
-
-
-def _first(row: dict[str, float | None], names: Sequence[str]) -> float | None:
-    return next((row[name] for name in names if name in row), None)
 
 
 FORMAT = ResultsCsv()

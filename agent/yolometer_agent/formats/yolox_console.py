@@ -123,7 +123,7 @@ class YoloxConsole:
         size = _text.integer(pairs.get("size", "")) or 0
         height, width = self._sides(state, size) if 0 < size < 65536 else (None, None)
         line = _periodic.Line(epoch, done, total, _text.clock_s(spent), _text.unit(spent.rstrip("s")), height, width, more=more)
-        found = _periodic.step(state, line, _FRAMEWORK)
+        found = _periodic.step(state, line, _FRAMEWORK, ends=True)
         state.update(interval=state["interval"] or done, ap={})
         return [*_periodic.learn(state, _FRAMEWORK, {"epochs_planned": epochs}), *found]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
@@ -64,7 +65,7 @@ def up_command(
             screen.show(seen)
 
         run(opened, terms, watch=watch or [], node=node or socket.gethostname(), stop=stop, checkpoint=checkpoint,
-            processes=processes, beat=beat)  # fmt: skip
+            processes=processes, beat=beat, warn=screen.warn)  # fmt: skip
 
 
 def demo_command(
@@ -135,6 +136,7 @@ class Screen:
         moving = console.is_terminal and not as_json
         self._live = Live(console=console, auto_refresh=False, transient=not final) if moving else None
         self._said: dict[str, tuple[Any, ...]] = {}
+        self._problem: str | None = None
 
     def __enter__(self) -> Screen:
         if self._live:
@@ -145,8 +147,15 @@ class Screen:
         if self._live:
             self._live.stop()
 
+    def warn(self, problem: str) -> None:
+        """Say a problem at once; it does not end the command."""
+        print(f"yolometer: {problem}", file=sys.stderr, flush=True)
+
     def show(self, seen: Beat) -> None:
         """Show one beat."""
+        if seen.problem and seen.problem != self._problem and not self._live:
+            self.warn(seen.problem)
+        self._problem = seen.problem
         if self._json:
             if self._final:
                 for run_event in seen.changed:

@@ -113,6 +113,13 @@ def _wasted(books: Books, why: tuple[str, ...]) -> float | None:
     return mtok(_sum([line.tokens for line in lines])) if books.whole else None
 
 
+def _val_tokens(training: Training, line: Line) -> float | None:
+    """Tokens of the validation after an epoch; null when its images or their size are unknown."""
+    images = (line.evaluation or {}).get("images") or training.setting("val_images")
+    height, width = training.setting("height_px"), training.setting("width_px")
+    return None if images is None or not height or not width else float(images * height * width)
+
+
 def _when(stamp: float | None) -> datetime | None:
     return None if stamp is None else datetime.fromtimestamp(stamp, UTC)
 
@@ -167,12 +174,10 @@ def _run(
     current = books.lines[-1] if books.lines else None
     under_way = current if current and not current.complete and status == "running" else None
     memory = max((line.progress.get("gpu_memory_bytes") or 0 for line in books.lines if line.progress), default=0)
-    val_images = setting("val_images")
-    evaluations = sum(1 for line in books.lines if line.evaluation is not None)
+    evaluated = [_val_tokens(training, line) for line in books.lines if line.evaluation is not None]
     stamps = [stamp for session in training.sessions for stamp in (session.first_ts, session.last_ts)]
     stamps += [line.ts for line in books.lines if line.ts is not None]
     k_tokens = mtok(tokens)
-    val_known = bool(val_images and height and width and training.sessions)
     return Run(
         **envelope,
         run_id=run_id,
@@ -197,7 +202,7 @@ def _run(
         wasted_oom_mtok=_wasted(books, ("oom_retry",)),
         wasted_nan_mtok=_wasted(books, ("nan_replay",)),
         wasted_kill_mtok=_wasted(books, ("killed", "redone")),
-        val_mtok=mtok(evaluations * val_images * height * width) if val_known else None,
+        val_mtok=mtok(_sum(evaluated)) if training.sessions and books.whole else None,
         train_seconds=seconds,
         rate_mtok_s=k_tokens / seconds if k_tokens is not None and seconds else None,
         k_s_per_mtok=gpu_seconds / k_tokens if gpu_seconds is not None and k_tokens else None,
@@ -254,7 +259,6 @@ def _planned(training: Training) -> int | None:
 def _epoch(training: Training, line: Line, run_id: str, envelope: dict[str, Any]) -> Epoch:
     progress, evaluation, row = line.progress or {}, line.evaluation or {}, line.row or {}
     tokens = mtok(line.tokens)
-    val_images, height, width = training.setting("val_images"), training.setting("height_px"), training.setting("width_px")
     told = {**envelope, "ts": _when(line.ts) or envelope["ts"]}
     return Epoch(
         **told,
@@ -270,7 +274,7 @@ def _epoch(training: Training, line: Line, run_id: str, envelope: dict[str, Any]
         images=line.images,
         tokens_mtok=tokens,
         tokens_estimated=None if tokens is None else line.estimated,
-        val_mtok=mtok(val_images * height * width) if evaluation and val_images and height and width else None,
+        val_mtok=mtok(_val_tokens(training, line)) if evaluation else None,
         train_seconds=line.train_s,
         val_seconds=evaluation.get("val_s"),
         rate_mtok_s=tokens / line.train_s if tokens is not None and line.train_s else None,
