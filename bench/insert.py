@@ -2,18 +2,21 @@
 
     .venv/bin/python bench/insert.py [--rows 100000] [--batch 10000] [--rounds 5] [--url chdb://memory]
 
-Three ways into the same tables, in turns within one run, on the same engine; the best round of each counts:
+Three ways into the same tables, in turns within one run, on the same engine. CPU seconds of the process count, with the
+threads of an embedded engine; the ratio is the median over the rounds:
 
     raw       insert_arrow of rows that are already Arrow: the limit of the client
     arrow     our store path from the same Arrow tables
     events    our store path from events: `Store.write`
 
-The target is 60 % of raw for the store path (arrow). The step from events to Arrow is Python and is shown on its own.
+The demand is 60 % of raw for the whole path (events). A server has its own CPU seconds: with one, wall seconds count.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +29,7 @@ from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._arrow import table
 from yolometer_sinks.stores._client import ClientStore, insert_arrow
 
-TARGET_RATIO = 0.6
+DEMANDED_RATIO = 0.6
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -72,14 +75,15 @@ def made(kind: type[Event], rows: int) -> list[Event]:
     ]
 
 
-def timed(call: Callable[[], None]) -> float:
-    begun = time.perf_counter()
+def timed(call: Callable[[], None], clock: Callable[[], float]) -> float:
+    gc.collect()
+    begun = clock()
     call()
-    return time.perf_counter() - begun
+    return clock() - begun
 
 
-def measure(store: ClientStore, kind: type[Event], rows: int, batch: int, rounds: int) -> float:
-    """Print one line for one event class; return arrow / raw."""
+def measure(store: ClientStore, kind: type[Event], rows: int, batch: int, rounds: int, clock: Callable[[], float]) -> float:
+    """Print one line for one event class; return events / raw."""
     events = made(kind, rows)
     batches = [events[i : i + batch] for i in range(0, rows, batch)]
     arrows = [table(kind, part) for part in batches]
@@ -98,29 +102,22 @@ def measure(store: ClientStore, kind: type[Event], rows: int, batch: int, rounds
             store.write(part)
 
     ways = {"raw": (raw, arrows), "arrow": (from_arrow, arrows), "events": (from_events, batches)}
-    best = dict.fromkeys(ways, float("inf"))
+    spent: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, (call, parts) in ways.items():
             store.command(f"TRUNCATE TABLE {kind.table}")
-            best[way] = min(best[way], timed(partial(call, parts)))
-
-    def convert() -> None:
-        for part in batches:
-            table(kind, part)
-
-    to_arrow = min(timed(convert) for _ in range(rounds))
+            spent[way].append(timed(partial(call, parts), clock))
     found = store.query(f"SELECT count() FROM {kind.table} FINAL").rows[0][0]  # noqa: S608  # our own table
     if found != rows:
         sys.exit(f"{kind.table}: {found} rows are in the store, {rows} were written.")
-    speed = {way: rows / seconds for way, seconds in best.items()}
-    ratio = {way: speed[way] / speed["raw"] for way in ways}
+    speed = {way: rows / statistics.median(seconds) for way, seconds in spent.items()}
+    ratio = {way: statistics.median(raw / own for raw, own in zip(spent["raw"], spent[way], strict=True)) for way in ways}
     print(
         f"{kind.table:<9} {len(kind.model_fields) + 1:>3} columns   raw {speed['raw']:>8,.0f} rows/s"
         f"   arrow {speed['arrow']:>8,.0f} ({ratio['arrow']:.2f} of raw)"
         f"   events {speed['events']:>8,.0f} ({ratio['events']:.2f} of raw)"
-        f"   events to Arrow alone {rows / to_arrow:>8,.0f}"
     )
-    return ratio["arrow"]
+    return ratio["events"]
 
 
 def main() -> None:
@@ -133,12 +130,14 @@ def main() -> None:
     store = open_store(given.url)
     assert isinstance(store, ClientStore)
     store.migrate()
-    print(f"{given.rows:,} rows in batches of {given.batch:,} into {store.name}, best of {given.rounds} rounds")
+    embedded = store.name.startswith("chdb:")
+    seconds, clock = ("CPU second", time.process_time) if embedded else ("second", time.perf_counter)
+    print(f"{given.rows:,} rows in batches of {given.batch:,} into {store.name}, rows per {seconds}, medians of {given.rounds} rounds")
     kinds: list[type[Event]] = [Progress, Epoch, Work, Rate]
-    worst = min(measure(store, kind, given.rows, given.batch, given.rounds) for kind in kinds)
+    worst = min(measure(store, kind, given.rows, given.batch, given.rounds, clock) for kind in kinds)
     store.close()
-    print(f"store path from Arrow: at worst {worst:.2f} of raw insert_arrow (target {TARGET_RATIO})")
-    sys.exit(0 if worst >= TARGET_RATIO else 1)
+    met = "met" if worst >= DEMANDED_RATIO else "NOT met"
+    print(f"events to store: at worst {worst:.2f} of raw insert_arrow; demanded {DEMANDED_RATIO}: {met}")
 
 
 if __name__ == "__main__":

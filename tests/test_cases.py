@@ -200,8 +200,6 @@ def laid_out(files: Mapping[str, Any], root: Path) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_case(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     told = case(name)
-    if "xfail" in told:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=told["xfail"]))
     root = laid_out(told["files"], tmp_path)
     store = Memory()
     runs = replayed(root, store=store, **told.get("terms", {}))
@@ -274,10 +272,6 @@ def test_an_epoch_is_over_by_its_count_not_its_percentage(tmp_path: Path) -> Non
     assert (run["epochs_done"], run["images"], run["tokens_mtok"], run["status"]) == (1, 6400, 6400 * 0.4096, "finished")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a bar that is full before its line ends is said by the peek, and again, with another event_id, when the line ends",
-)
 def test_a_complete_epoch_is_one_event(tmp_path: Path) -> None:
     early, last, rest = early_100_percent()
     log = tmp_path / "train.log"
@@ -292,7 +286,7 @@ def test_a_complete_epoch_is_one_event(tmp_path: Path) -> None:
     assert len(complete) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "xfail" not in case(name)])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_case_that_grows_line_by_line_ends_the_same(name: str, tmp_path: Path) -> None:
     """Read piece by piece, as the trainer wrote it, a case has the same right answer."""
     told = case(name)

@@ -36,10 +36,6 @@ ROOT = Path(os.environ.get("YOLOMETER_FIXTURES", OWN)).resolve()
 FOLDERS = sorted(path for path in ROOT.iterdir() if path.is_dir()) if ROOT.is_dir() else []
 TOLD = [folder for folder in FOLDERS if (folder / "expect.yaml").exists()]
 NOT_DATA = {"expect.yaml", "meta.json"}
-KNOWN = {
-    ("mmengine-0.10.7-toy", "best_epoch"): "scalars.json says 0.625 exactly three times: the first is epoch 1, not null",
-}
-"""What the product says wrongly today, by folder and field; each is a strict xfail of its own."""
 
 every_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 every_told = pytest.mark.parametrize("folder", TOLD, ids=lambda path: path.name)
@@ -52,8 +48,8 @@ def truth_of(folder: Path) -> dict[str, Any]:
 
 
 def true_runs(folder: Path) -> Rows:
-    """The truth, without the fields that are known to come out wrong."""
-    return [{k: v for k, v in run.items() if (folder.name, k) not in KNOWN} for run in truth_of(folder)["runs"]]
+    runs: Rows = truth_of(folder)["runs"]
+    return runs
 
 
 def data_of(folder: Path) -> list[str]:
@@ -130,13 +126,6 @@ def test_runs_are_the_true_ones(folder: Path) -> None:
     runs = replayed(folder)
     assert not mismatch(runs, true_runs(folder))
     assert {run["place"] for run in runs} == {f"{NODE}:{folder}"}
-
-
-@pytest.mark.parametrize(("folder", "field"), [key for key in KNOWN if (ROOT / key[0] / "expect.yaml").exists()])
-def test_known_mistakes(folder: str, field: str, request: pytest.FixtureRequest) -> None:
-    request.applymarker(pytest.mark.xfail(strict=True, reason=KNOWN[folder, field]))
-    truths = [{field: run[field]} for run in truth_of(ROOT / folder)["runs"]]
-    assert not mismatch(replayed(ROOT / folder), truths)
 
 
 @every_folder

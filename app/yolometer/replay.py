@@ -110,6 +110,8 @@ def _silent(path: Path) -> str:
 def _check(paths: Sequence[str]) -> None:
     if not paths:
         raise BadUsage("Name at least one training directory or log file to replay.")
+    if not all(path.strip() for path in paths):
+        raise BadUsage("A path to replay is empty; name a training directory or a log file.")
 
 
 def _pattern(path: str) -> str:

@@ -57,7 +57,8 @@ class Event(BaseModel):
     @property
     def event_id(self) -> str:
         """32 hex digits derived from what the event says: the same statement always has the same id."""
-        said = "\x1f".join([self.table, *(str(getattr(self, name)) for name in self.identity)])
+        fields = self.__dict__
+        said = "\x1f".join([self.table, *[str(fields[name]) for name in self.identity]])
         return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
     def row(self) -> dict[str, Any]:
@@ -144,7 +145,10 @@ class Progress(Fact):
 
 
 class Evaluation(Fact):
-    """A validation after an epoch. Metrics are ratios from 0 to 1; null where the source has none."""
+    """A validation after an epoch. Metrics are ratios from 0 to 1; null where the source has none.
+
+    `exact` is true where they have all their digits, as in JSON; a console rounds them.
+    """
 
     table: ClassVar[str] = "evaluation"
 
@@ -154,6 +158,7 @@ class Evaluation(Fact):
     map50: float | None = None
     map50_95: float | None = None
     top1: float | None = None
+    exact: bool | None = None
     val_s: float | None = None
 
 

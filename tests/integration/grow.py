@@ -158,9 +158,9 @@ class Command:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.process.poll() is None:
+        if self.process.returncode is None:
             self.process.kill()
-        self.end(10)
+            self.end(10)
 
     @property
     def pid(self) -> int:

@@ -204,5 +204,6 @@ def test_the_same_folder_by_replay_says_the_same(tmp_path: Path) -> None:
         assert command.stop(signal.SIGTERM) == 0, command.err
     replayed = yolometer("replay", folder, "--node", "n", "--json").document["runs"]
     assert without(runs_in(tmp_path)) == without(replayed)
+    assert command.out.startswith(b"{"), command.out
     last = json.loads(command.out.decode().splitlines()[-1])["run"]
     assert last == replayed[0]

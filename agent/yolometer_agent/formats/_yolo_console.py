@@ -28,6 +28,9 @@ _NAN = re.compile(r"Loss NaN/Inf detected \(attempt \d+/\d+\), recovering")
 _ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit))\b(?::\s?(.*))?$")
 _FINISHED_ALREADY = re.compile(r"training to \d+ epochs is finished, nothing to resume")
 _RANK = re.compile(r"^\[rank\d+\]:\s*")
+_NO_BAR = (b"", b"", b"", 0, 0)
+_WHOLE = ("]", "s", *"0123456789")
+"""What a frame ends with: before that it may be torn in the middle of a number."""
 _TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -47,44 +50,35 @@ class YoloConsole:
     def start(self) -> State:
         return {"session": 0, "framework": self.framework, "version": [], "base": self.epoch_base, "phase": "head",
                 "opened": False, "pending": {}, "bar": None, "headers": 0, "columns": None, "takes": [0, 0],
-                "names": "", "val_s": None, "trace": "", "resume": None, "evaluated": False, "full": False}  # fmt: skip
+                "names": "", "val_s": None, "trace": "", "resume": None, "evaluated": False, "full": False,
+                "unseen": False}  # fmt: skip
 
     def fold(self, state: State, records: Sequence[bytes]) -> list[tuple[int, Found]]:
         said: list[tuple[int, Found]] = []
-        prefix, size, end, at, upto = self._same_bar(state)
-        usual: set[bytes] = set()
-        usual_size = size
+        prefix, size, end, at, after = self._same_bar(state)
         last: bytes | None = None
         for index, record in enumerate(records):
-            # the hot path: a redraw that moves the bar but neither ends it nor changes the size of the batches. Where the
-            # columns stand as they stood, a look at one place tells: the size, then a percentage that is not 100.
-            if prefix and record.startswith(prefix):
-                if (place := record[at:upto]) in usual:
-                    last = record
-                    continue
-                if size in record and end not in record:
-                    if place.startswith(size) and b"%" in place and b"100" not in place[len(size) :]:
-                        usual.add(place)
-                    last = record
-                    continue
+            # the hot path: a redraw that moves the bar but neither ends it nor changes the size of the batches. It looks
+            # first where the size stood in the frame before: to search a record for a few bytes costs more than all else
+            if (
+                prefix
+                and record.startswith(prefix)
+                and (record.find(end, after) < 0 if record[at:after] == size else size in record and end not in record)
+            ):
+                last = record
+                continue
             if last is not None:
                 self._frame(state, plain(last), last)
                 last = None
             said.extend((index, found) for found in self._record(state, plain(record), record))
-            prefix, size, end, at, upto = self._same_bar(state)
-            if size and size != usual_size:
-                usual, usual_size = set(), size
+            prefix, size, end, at, after = self._same_bar(state)
         if last is not None:
             self._frame(state, plain(last), last)
-        bar = state["bar"]
-        if records and bar and not bar["complete"] and bar["done"] != bar["told"]:
-            bar["told"] = bar["done"]
-            said.append((len(records) - 1, self._progress(state)))
-        return said
+        return said + [(len(records) - 1, found) for found in (self._left(state) if records else [])]
 
     def peek(self, state: State, record: bytes) -> list[Found]:
         text = plain(record)
-        frame = lines.frame_of(text, state["columns"])
+        frame = lines.frame_of(text, state["columns"]) if text.rstrip().endswith(_WHOLE) else None
         ended = _COMPLETED.match(text.strip())
         if ended:
             return [self._completed(state, ended)]
@@ -94,13 +88,14 @@ class YoloConsole:
         return self._frame(again, text, record) or [self._progress(again)]
 
     def _same_bar(self, state: State) -> tuple[bytes, bytes, bytes, int, int]:
-        """What a redraw of the bar begins with, its size, what it holds when full, and where size and percentage stand."""
+        """What a redraw of the bar begins with, its size, what it holds when the bar is full, and where the size stands."""
         bar = state["bar"]
         if not bar or bar["complete"] or bar["width"] is None or state["phase"] != "train":
-            return b"", b"", b"", 0, 0
-        size = f" {bar['width']}:".encode()
+            return _NO_BAR
+        lead, size, end = bar["lead"].encode("latin-1"), f" {bar['width']}:".encode(), f" {bar['total']}/{bar['total']} ".encode()
         at = bar.get("size_at", 0)
-        return bar["lead"].encode("latin-1"), size, f" {bar['total']}/{bar['total']} ".encode(), at, at + len(size) + 5
+        # an epoch may be called as a full bar is: then every redraw has to be read
+        return _NO_BAR if end in lead else (lead, size, end, at, at + len(size))
 
     def _record(self, state: State, text: str, record: bytes) -> list[Found]:
         frame = self._frame(state, text, record)
@@ -127,7 +122,9 @@ class YoloConsole:
             said, bar = self._new_session(state), None
         state["phase"] = "train"
         if bar is None or bar["epoch"] != epoch or bar["over"] or frame.bar.done < bar["done"]:
-            again = bar is not None and bar["epoch"] == epoch
+            said += self._left(state)
+            again = state["takes"][0] == epoch and (bar is not None or state["unseen"])
+            state["unseen"] = False
             state["takes"] = [epoch, state["takes"][1] + 1 if again else 0]
             bar = {"epoch": epoch, "total": frame.bar.total, "complete": False, "over": False, "told": -1, "done": 0,
                    "width": None, "varied": False, "first": None, "upto": 0, "px2": 0}  # fmt: skip
@@ -147,6 +144,14 @@ class YoloConsole:
             return said
         bar["complete"] = True
         return [*said, self._progress(state)]
+
+    def _left(self, state: State) -> list[Found]:
+        """The progress of a bar that will not be finished: said once, however the records were cut."""
+        bar = state["bar"]
+        if not bar or bar["complete"] or bar["done"] == bar["told"]:
+            return []
+        bar["told"] = bar["done"]
+        return [self._progress(state)]
 
     def _progress(self, state: State) -> Found:
         bar = state["bar"]
@@ -224,7 +229,8 @@ class YoloConsole:
             return self._failed(state, text)
         oom, nan = _OOM.search(text), _NAN.search(text)
         if oom or nan:
-            return [self._again(state, "oom_retry" if oom else "nan_replay", int(oom[1]) if oom else None, text)]
+            what, batch = ("oom_retry", int(oom[1])) if oom else ("nan_replay", None)
+            return [*self._left(state), self._again(state, what, batch, text)]
         if _STOPPED.search(text):
             best = _BEST.search(text)
             best_epoch = int(best[1]) + 1 - state["base"] if best else None
@@ -233,7 +239,7 @@ class YoloConsole:
         ended = _COMPLETED.match(text)
         if ended and state["phase"] == "train":
             state["phase"] = "done"
-            return [self._completed(state, ended)]
+            return [*self._left(state), self._completed(state, ended)]
         starting = _STARTING.match(text)
         if starting:
             return self._starting(state, starting)
@@ -250,12 +256,16 @@ class YoloConsole:
         refused = _FINISHED_ALREADY.search(text)
         epoch, take = self._where(state)
         what = "resume_refused" if refused else "error"
-        return [Found(Incident, {"what": what, "text": text[:500], "epoch": epoch, "take": take}, state["session"])]
+        fields = {"what": what, "text": text[:500], "epoch": epoch, "take": take}
+        return [*self._left(state), Found(Incident, fields, state["session"])]
 
     def _again(self, state: State, what: str, batch: int | None, text: str) -> Found:
         epoch, take = self._where(state)
         if state["bar"]:
             state["bar"]["over"] = True
+        else:
+            # the try that failed was never drawn
+            state["takes"], state["unseen"] = [epoch or 1, take], True
         fields = {"what": what, "batch": batch, "epoch": epoch or 1, "take": take, "text": text[:200]}
         return Found(Incident, fields, state["session"])
 
@@ -310,9 +320,9 @@ class YoloConsole:
         return Found(Setting, {"role": "console", **fields, "framework": state["framework"]}, state["session"])
 
     def _new_session(self, state: State) -> list[Found]:
-        pending = state["pending"]
+        pending, left = state["pending"], self._left(state)
         state |= {**self.start(), "session": state["session"] + 1}
-        return [self._setting(state, pending)] if pending else []
+        return [*left, *([self._setting(state, pending)] if pending else [])]
 
 
 def _giga(state: State, text: str) -> float:

@@ -147,7 +147,7 @@ class MmengineJson:
         if epoch is not None and epoch == state["epoch"]:
             out += _periodic.close(state, max(state["length"] or 0, state["done"]))
         values = [(name.rpartition("/")[2], value) for name in line if (value := _number(line[name])) is not None]
-        return [*out, _periodic.evaluation(state, epoch, **_mm.metrics(values))]
+        return [*out, _periodic.evaluation(state, epoch, exact=True, **_mm.metrics(values))]
 
 
 def _object(line: str) -> dict[str, Any] | None:

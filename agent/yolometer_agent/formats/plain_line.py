@@ -67,9 +67,8 @@ class PlainLine:
         epoch, total = number + base, of + base
         out = []
         if begins or total != state["total"]:
-            out.append(
-                _periodic.learn({"said": {}, "session": state["session"]}, "plain", {"epochs_planned": total, "started": True, "end_line": False})[0]
-            )
+            asked = {"epochs_planned": total, "started": True, "end_line": False}
+            out.append(_periodic.learn({"said": {}, "session": state["session"]}, "plain", asked)[0])
         state.update(last=epoch, total=total)
         done = {"epoch": epoch, "epochs_total": total, "iterations_done": 1, "iterations_total": 1}
         scores: dict[str, Any] = {name: fields.pop(name) for name in ("map50", "map50_95") if name in fields}

@@ -7,7 +7,6 @@ from 0 or 1 follows from the first row; where a file starts later, from the fram
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ _LONG_EXPONENT = re.compile(r"e[-+]?[0-9]{5}")
 class _Columns(NamedTuple):
     """Where the columns that are used stand; -1 where a table has none."""
 
-    count: int
+    width: int
     epoch: int
     time: int
     train: tuple[int, ...]
@@ -35,6 +34,7 @@ class _Columns(NamedTuple):
     map50: int
     map50_95: int
     top1: int
+    used: frozenset[int]
     from_zero: bool
 
 
@@ -49,7 +49,7 @@ def _columns(names: tuple[str, ...]) -> _Columns:
         return next((at[name] for name in some if name in at), -1)
 
     return _Columns(
-        count=len(names),
+        width=len(names),
         epoch=first_of(["epoch"]),
         time=first_of(["time"]),
         train=all_of("train/"),
@@ -57,21 +57,22 @@ def _columns(names: tuple[str, ...]) -> _Columns:
         map50=first_of(_MAP50),
         map50_95=first_of(_MAP50_95),
         top1=first_of(["metrics/accuracy_top1"]),
+        used=frozenset(index for name, index in at.items() if name in ("epoch", "time") or name.startswith(("train/", "val/", "metrics/"))),
         from_zero="metrics/mAP_0.5" in at,
     )
 
 
-def _values(text: str) -> list[float | None]:
-    """The numbers of a row, null where a cell is empty; nothing at all when any cell is no number."""
+def _values(text: str) -> tuple[list[float | None], list[int]]:
+    """(the numbers of a row, null where a cell is empty or none; which cells are neither empty nor a number)."""
     # what `float` takes for a number and `number` does not goes the long way
     if text.isascii() and '"' not in text and "_" not in text and "E" not in text and not _LONG_EXPONENT.search(text):
         try:
-            return list(map(float, text.split(",")))
+            return list(map(float, text.split(","))), []
         except ValueError:
             pass  # an empty cell, or a number as C prints it: the long way tells
     cells = _cells(text)
     values = [number(cell) for cell in cells]
-    return [] if any(value is None and cell for value, cell in zip(values, cells, strict=True)) else values
+    return list(values), [index for index, cell in enumerate(cells) if cell and values[index] is None]
 
 
 def _cells(text: str) -> list[str]:
@@ -124,8 +125,8 @@ class ResultsCsv:
         if not state["names"]:
             return None
         at = _columns(tuple(state["names"]))
-        values = _values(text)
-        if len(values) != at.count or at.epoch < 0:
+        values, words = _values(text)
+        if len(values) != at.width or at.epoch < 0 or at.used.intersection(words):
             return None
         epoch = values[at.epoch]
         if epoch is None or not epoch >= 0 or epoch % 1:
@@ -140,7 +141,7 @@ class ResultsCsv:
             "time_s": values[at.time] if at.time >= 0 else None,
         }
         # a row that was not validated carries zeros; a real validation has a loss
-        if not at.val or any([values[index] != 0 for index in at.val]):
+        if not at.val or any([values[index] != 0 for index in at.val]):  # noqa: C419 - hot, and short
             fields["map50"] = values[at.map50] if at.map50 >= 0 else None
             fields["map50_95"] = values[at.map50_95] if at.map50_95 >= 0 else None
             fields["top1"] = values[at.top1] if at.top1 >= 0 else None

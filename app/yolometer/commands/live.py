@@ -16,6 +16,7 @@ from yolometer import demo, options, show
 from yolometer.box import closing
 from yolometer.page import Page
 from yolometer.up import Beat, Stop, checkpoint_of, run
+from yolometer_core.errors import BadUsage
 from yolometer_core.events import Run
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Store
@@ -51,6 +52,8 @@ def up_command(
     """
     terms = options.terms(gpu_model, gpus, price, currency, owner)
     url = store or options.default_store()
+    if not all(pattern.strip() for pattern in watch or []):
+        raise BadUsage("A path to watch is empty; name a folder, a file or a glob with --watch.")
     stop = Stop()
     stop.on_signals()
     screen_of = Screen(as_json, "Ctrl-C ends it with everything stored.")

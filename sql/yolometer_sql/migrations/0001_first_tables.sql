@@ -104,6 +104,7 @@ CREATE TABLE IF NOT EXISTS evaluation
     map50 Nullable(Float64) CODEC(ZSTD(1)),
     map50_95 Nullable(Float64) CODEC(ZSTD(1)),
     top1 Nullable(Float64) CODEC(ZSTD(1)),
+    exact Nullable(Bool) CODEC(ZSTD(1)),
     val_s Nullable(Float64) CODEC(ZSTD(1))
 )
 ENGINE = ReplacingMergeTree

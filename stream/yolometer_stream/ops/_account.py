@@ -61,7 +61,9 @@ class Books:
     attempts: int | None = None
     epochs_done: int | None = None
     whole: bool = True
-    """Whether every attempt is in a console at hand, so that waste is known."""
+    """Whether every attempt is in a console at hand."""
+    waste_known: bool = True
+    """Whether all that was done in vain can be counted: no attempt and no try is missing."""
 
 
 def books_of(training: Training) -> Books:
@@ -77,6 +79,7 @@ def books_of(training: Training) -> Books:
     _from_table_alone(training, books, rows)
     _judge(training, books)
     books.attempts, books.whole = _attempts(training, rows)
+    books.waste_known = books.whole and not any(_unseen_try(session) for session in training.sessions)
     kept = [line.epoch for line in books.lines if line.kept]
     if kept:
         books.epochs_done = max(kept)
@@ -139,6 +142,12 @@ def _line(session: Session, item: Try, number: int, rows: _Rows, *, retried: boo
     stamps = [source["ts"] for source in (item.progress, item.evaluation) if source]
     line.ts = max(stamps, default=None)
     return line
+
+
+def _unseen_try(session: Session) -> bool:
+    """A try failed before its bar was drawn: how much of it was done cannot be known."""
+    retries = [(item.get("epoch"), item.get("take", 0)) for item in session.incidents if item["what"] == "oom_retry"]
+    return any(key not in session.by_key for key in retries)
 
 
 def _why_again(session: Session, item: Try) -> Why:

@@ -103,14 +103,15 @@ def _best(books: Books) -> tuple[float | None, int | None, float | None]:
         return None, None, None
     best = max(score for score, _ in pool)
     holders = [line for score, line in pool if score == best]
-    rounded = best > 0 and len(holders) > 1 and any(line.row is None for line in holders)
+    vague = any(line.row is None and not (line.evaluation or {}).get("exact") for line in holders)
+    rounded = best > 0 and len(holders) > 1 and vague
     epoch = None if rounded else holders[0].epoch or None
     return (best if known else None), epoch, best_top
 
 
 def _wasted(books: Books, why: tuple[str, ...]) -> float | None:
     lines = [line for line in books.lines if line.why_wasted in why]
-    return mtok(_sum([line.tokens for line in lines])) if books.whole else None
+    return mtok(_sum([line.tokens for line in lines])) if books.waste_known else None
 
 
 def _val_tokens(training: Training, line: Line) -> float | None:

@@ -223,13 +223,22 @@ def _join(into: Session, other: Session) -> None:
             continue
         if theirs.progress and (ours.progress is None or _further(theirs.progress, ours.progress)):
             ours.progress = theirs.progress
-        ours.evaluation = ours.evaluation or theirs.evaluation
+        ours.evaluation = _both(ours.evaluation, theirs.evaluation)
     into.tries.sort(key=lambda item: (item.epoch or 0, item.take))
     into.index()
     known = {(item["what"], item.get("epoch"), item.get("take")) for item in into.incidents}
     into.incidents += [item for item in other.incidents if (item["what"], item.get("epoch"), item.get("take")) not in known]
     into.first_ts, into.last_ts = min(into.first_ts, other.first_ts), max(into.last_ts, other.last_ts)
     into.open = _either(into.open, other.open)
+
+
+def _both(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What two streams tell of one validation; where both tell a figure, the one that has all its digits counts."""
+    if ours is None or theirs is None:
+        return ours or theirs
+    if theirs.get("exact") and not ours.get("exact"):
+        ours, theirs = theirs, ours
+    return {**theirs, **ours}
 
 
 def _further(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:

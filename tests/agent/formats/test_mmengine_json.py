@@ -58,7 +58,7 @@ def test_mmcv_counts_inside_the_epoch() -> None:
         (2, 50, 50),
         (3, 50, None),
     ]
-    assert fields(facts, Evaluation) == [{"epoch": 1, "map50_95": 0.373, "map50": 0.58}]
+    assert fields(facts, Evaluation) == [{"epoch": 1, "exact": True, "map50_95": 0.373, "map50": 0.58}]
 
 
 def test_a_run_by_iterations() -> None:
