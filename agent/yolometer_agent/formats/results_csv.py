@@ -57,7 +57,9 @@ def _columns(names: tuple[str, ...]) -> _Columns:
         map50=first_of(_MAP50),
         map50_95=first_of(_MAP50_95),
         top1=first_of(["metrics/accuracy_top1"]),
-        used=frozenset(index for name, index in at.items() if name in ("epoch", "time") or name.startswith(("train/", "val/", "metrics/"))),
+        used=frozenset(
+            index for name, index in at.items() if name in ("epoch", "time") or name.startswith(("train/", "val/", "metrics/"))
+        ),
         from_zero="metrics/mAP_0.5" in at,
     )
 

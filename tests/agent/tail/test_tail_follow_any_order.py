@@ -67,8 +67,8 @@ import os, sys, time
 path, number = sys.argv[1], 0
 while True:
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    # Rotated once a second at most: a file that comes and goes while no reader lives cannot be read.
-    for _ in range(1000):
+    # Rotated so seldom that even a slow start of a reader sees every file: one that comes and goes meanwhile cannot be read.
+    for _ in range(2500):
         time.sleep(0.001)
         os.write(fd, b"%d " % number + b"x" * (number % 300))
         os.write(fd, (b"\\r\\x1b[K", b"\\n", b"\\r\\n")[number % 3])
