@@ -21,7 +21,7 @@ class Spent(NamedTuple):
 def spent(command: Sequence[str], output: str | None = None) -> Spent:
     """Run a command to its end; its output goes to the file `output`, or comes back. SystemExit when it fails."""
     with open(output, "wb") if output else open(os.devnull) as file:  # noqa: PTH123  # devnull is not used
-        child = subprocess.Popen(command, stdout=file if output else subprocess.PIPE)  # noqa: S603  # our own commands
+        child = subprocess.Popen(command, stdout=file if output else subprocess.PIPE)  # our own commands
         text = child.stdout.read() if child.stdout else b""
         _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)

@@ -132,7 +132,8 @@ def main() -> None:
     store.migrate()
     embedded = store.name.startswith("chdb:")
     seconds, clock = ("CPU second", time.process_time) if embedded else ("second", time.perf_counter)
-    print(f"{given.rows:,} rows in batches of {given.batch:,} into {store.name}, rows per {seconds}, medians of {given.rounds} rounds")
+    print(f"{given.rows:,} rows in batches of {given.batch:,} into {store.name}")
+    print(f"rows per {seconds}, medians of {given.rounds} rounds")
     kinds: list[type[Event]] = [Progress, Epoch, Work, Rate]
     worst = min(measure(store, kind, given.rows, given.batch, given.rounds, clock) for kind in kinds)
     store.close()

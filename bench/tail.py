@@ -92,7 +92,7 @@ def by_rsyslog(program: str, log: Path, folder: Path) -> float | None:
         f'input(type="imfile" file="{log}" tag="yolo:" ruleset="out")\ntemplate(name="raw" type="string" string="%msg%\\n")\n'
         f'ruleset(name="out"){{action(type="omfile" file="{out}" template="raw" ioBufferSize="64k" flushOnTXEnd="on")}}\n'
     )
-    child = subprocess.Popen([program, "-n", "-f", str(conf), "-i", str(pid)], stderr=subprocess.DEVNULL)  # noqa: S603
+    child = subprocess.Popen([program, "-n", "-f", str(conf), "-i", str(pid)], stderr=subprocess.DEVNULL)
     size, still, deadline = -1, 0, time.monotonic() + 120
     while time.monotonic() < deadline and still < 8:
         time.sleep(0.25)
@@ -126,7 +126,8 @@ def measure(name: str, log: Path, records: int, rounds: int, empty: Path) -> Non
     print(f"\n{name}: {records:,} records, {log.stat().st_size / 1e6:.0f} MB; the reader needs {memory:.0f} MB")
     for way, found in seconds.items():
         if not found:
-            print(f"  {way:<8} is not there (Debian: apt-get install rsyslog)" if not rsyslog else f"  {way:<8} did not get through the log")
+            why = "did not get through the log" if rsyslog else "is not there (Debian: apt-get install rsyslog)"
+            print(f"  {way:<8} {why}")
             continue
         ratio = statistics.median(loop / own for loop, own in zip(seconds["loop"], found, strict=False))
         demanded = DEMANDED[name] if way == "reader" else None
@@ -141,7 +142,7 @@ def idle(folder: Path, seconds: float) -> None:
     frames = source.split(b"\r")
     log.write_bytes(b"\r".join(frames[:100]))
     command = [sys.executable, __file__, "--follow", str(log), "--idle-s", str(seconds)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
     at, begun_s = 100, time.monotonic()
     with log.open("ab", buffering=0) as file:
         while child.poll() is None:

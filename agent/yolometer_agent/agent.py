@@ -16,6 +16,8 @@ from yolometer_agent.tail.discover import find
 from yolometer_agent.tail.writers import Writers, writers
 from yolometer_core.events import Fact, Incident, Progress, ResultRow, Setting
 
+RECENT_S = 30.0
+"""While a box watches, a log that grew so lately counts as written, though no process holds it open: some append and close."""
 QUIET_S = 900.0
 """Where not all processes can be looked at, a log that none is seen to write is closed after so long without a change."""
 
@@ -26,6 +28,8 @@ class _Source:
 
     reader: Reader
     settled: bool
+    unasked: bool = False
+    """Nobody named it: it was found because a process writes it."""
     held: list[Fact] = field(default_factory=list)
     quiet: int = 0
     rest: int = 0
@@ -88,6 +92,7 @@ class Agent:
         self._writers = self._look()
         found = find(self._patterns, exclude=self._exclude) if self._patterns else None
         paths = list(found.files) if found else []
+        named = {str(path) for path in paths}
         for what, why in found.skipped if found else []:
             self.skipped[what] = why
         if self._processes:
@@ -95,7 +100,9 @@ class Agent:
         new = [path for path in dict.fromkeys(paths) if str(path) not in self._sources and str(path) not in self.copied]
         self._name_places(new)
         for path in new:
-            self._sources[str(path)] = _Source(self._reader(path, self._place(folder_of(path)), path.name, None), settled=False)
+            self._sources[str(path)] = _Source(
+                self._reader(path, self._place(folder_of(path)), path.name, None), settled=False, unasked=str(path) not in named
+            )  # fmt: skip
         self._set_copies_aside(new)
         return new
 
@@ -131,13 +138,16 @@ class Agent:
         return facts, more
 
     def stands(self, paths: Iterable[Path] | None = None, *, digest: bool = False) -> list[Fact]:
-        """What changed about the sources themselves: whether they are written, and how much there is of them."""
+        """What changed about the sources themselves: whether they are written, and how much there is of them.
+
+        With `digest` it is the last word for now: what no process holds open is not written.
+        """
         names = list(self._sources) if paths is None else [str(path) for path in paths if str(path) in self._sources]
         facts: list[Fact] = []
         for name in names:
             source = self._sources[name]
             if source.settled and source.reader.format:
-                facts += source.reader.stands(self._open(source.reader), digest=digest)
+                facts += source.reader.stands(self._open(source.reader, strict=digest), digest=digest)
         return facts
 
     def format_of(self, path: Path) -> str | None:
@@ -192,6 +202,11 @@ class Agent:
             return self._at(source, None)
         named = next((fact.save_dir for fact in source.held if isinstance(fact, Setting) and fact.save_dir), None)
         begun = any(isinstance(fact, Progress | Incident | ResultRow) for fact in source.held)
+        if source.unasked and begun and not any(map(_opens, source.held)):
+            # somebody looks at a log (tail, less, a pager's copy): the training itself is told elsewhere
+            self.copied[str(reader.path)] = ""
+            self.forget([reader.path])
+            return []
         if named is None and not begun and (not ended or self._open(reader) is not False):
             return []
         home = home_of(reader.path, named, self._declared, self._working_dir(reader.path)) if named else None
@@ -216,8 +231,8 @@ class Agent:
                 if folder not in folders:
                     folders.append(folder)
 
-    def _open(self, reader: Reader) -> bool | None:
-        """Whether a process still writes a console; None for other sources and where it cannot be told."""
+    def _open(self, reader: Reader, *, strict: bool = False) -> bool | None:
+        """Whether a console is still written; None for other sources and where it cannot be told. `strict`: held open now."""
         if reader.role != "console" or self._writers is None:
             return None
         try:
@@ -226,8 +241,10 @@ class Agent:
             return False
         if (seen.st_dev, seen.st_ino) in self._writers.pids:
             return True
-        quiet = datetime.now(UTC).timestamp() - seen.st_mtime > QUIET_S
-        return False if self._writers.complete or quiet else None
+        age_s = datetime.now(UTC).timestamp() - seen.st_mtime
+        if self._live and not strict and 0 <= age_s < RECENT_S:
+            return True
+        return False if self._writers.complete or age_s > QUIET_S else None
 
     def _working_dir(self, path: Path) -> Path | None:
         """Where the process was started that writes a log: what its relative names start from."""
@@ -286,3 +303,8 @@ class Agent:
         except OSError:
             return False
         return self._writers is not None and (seen.st_dev, seen.st_ino) in self._writers.pids
+
+
+def _opens(fact: Fact) -> bool:
+    """Whether a fact is of the beginning of a training: what it trains, where, or that it starts."""
+    return isinstance(fact, Setting) and bool(fact.save_dir or fact.model or fact.started)

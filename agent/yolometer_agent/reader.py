@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from yolometer_agent.formats._base import Format, Found
 from yolometer_agent.recognise import HEAD_BYTES, best_format, decide
@@ -17,6 +19,8 @@ from yolometer_core.events import Fact, Progress, ResultRow, Role, SourceState
 READ_BYTES = 1 << 18
 LARGEST_DOCUMENT = 1 << 20
 UNKNOWN = "It is no training log, table or settings file that yolometer knows."
+_LARGEST = 1 << 40
+"""More epochs, images, pixels or parameters than any training has: a damaged log, and more than the store can hold."""
 _SLOTS = 8
 """`seq` is the position of a record's end times this, plus the number of the fact in the record."""
 
@@ -53,6 +57,7 @@ class Reader:
         self._told: list[Any] = saved.get("told", [])
         self._follow = Follow(path, saved.get("follow"))
         self._peeked: list[Any] = []
+        self._judged: tuple[tuple[int, ...], str | None] | None = None
         self.silent = False
 
     @property
@@ -84,7 +89,7 @@ class Reader:
             self._parser = fmt.start()
         found = _slots(fmt.fold(self._parser, records))
         ts = self._now() if found else None
-        facts = [self._fact(item, ends(at) * _SLOTS + slot, ts) for at, item, slot in found]
+        facts = _whole(self._fact(item, ends(at) * _SLOTS + slot, ts) for at, item, slot in found)
         facts += self._peek(fmt, batch.chunk.remainder)
         return facts, not batch.at_end
 
@@ -99,7 +104,18 @@ class Reader:
 
     def look(self) -> str | None:
         """The format of the file by its head, without reading on; None when it is not known."""
-        return self.format or decide(self._formats, _head_records(self.path))
+        return self.format or self._decided()
+
+    def _decided(self) -> str | None:
+        """The format of the head; all formats look at it, so an unchanged file is not asked twice."""
+        try:
+            seen = self.path.stat()
+        except OSError:
+            return None
+        stamp = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        if self._judged is None or self._judged[0] != stamp:
+            self._judged = stamp, decide(self._formats, _head_records(self.path))
+        return self._judged[1]
 
     def stands(self, open_for_writing: bool | None, *, digest: bool) -> list[Fact]:
         """What the agent knows of the source itself, if that changed since it was last said."""
@@ -126,7 +142,7 @@ class Reader:
         document = self._as_document()
         if document is not None:
             return document, False
-        name = decide(self._formats, _head_records(self.path))
+        name = self._decided()
         if name is None:
             self._hopeless = _size(self.path) >= HEAD_BYTES
             self.silent = at_end or self._hopeless
@@ -163,10 +179,10 @@ class Reader:
         self._document = [self._document[0] + 1, stamp]
         fmt = self._formats[self.format]
         version = self._document[0]
-        return [
+        return _whole(
             self._fact(found._replace(session=version - 1), version * _SLOTS + slot)
             for _, found, slot in _slots(fmt.fold(fmt.start(), [text]))
-        ]
+        )
 
     def _peek(self, fmt: Format, remainder: bytes) -> list[Fact]:
         if not remainder:
@@ -178,13 +194,21 @@ class Reader:
         self._peeked = said
         # as if its end came now: when it does, the same fact has the same number and is not told again
         at = (self._follow.state()["records"]["position"] + len(remainder) + 1) * _SLOTS + 1
-        return [self._fact(item, at + slot) for slot, item in enumerate(found[: _SLOTS - 1])]
+        return _whole(self._fact(item, at + slot) for slot, item in enumerate(found[: _SLOTS - 1]))
 
-    def _fact(self, found: Found, seq: int, ts: datetime | None = None) -> Fact:
-        return found.kind(
-            ts=ts or self._now(), node=self._node, source=self.source, seq=seq, place=self.place, session=found.session,
-            **found.fields,
-        )  # fmt: skip
+    def _fact(self, found: Found, seq: int, ts: datetime | None = None) -> Fact | None:
+        """The fact, without numbers that no training can mean; None when what is left is no fact."""
+        said = {"ts": ts or self._now(), "node": self._node, "source": self.source, "seq": seq, "place": self.place}
+        said |= {"session": found.session}
+        meant = {name: value for name, value in found.fields.items() if not (isinstance(value, int) and abs(value) > _LARGEST)}
+        try:
+            return found.kind.model_validate(said | meant)
+        except ValidationError:
+            return None
+
+
+def _whole(facts: Iterable[Fact | None]) -> list[Fact]:
+    return [fact for fact in facts if fact is not None]
 
 
 def _slots(found: list[tuple[int, Found]]) -> list[tuple[int, Found, int]]:

@@ -14,7 +14,7 @@ from yolometer_agent.agent import Agent
 from yolometer_agent.formats._base import Format
 from yolometer_agent.places import KnownSource
 from yolometer_agent.tail.checkpoint import Checkpoint
-from yolometer_core.errors import YolometerError
+from yolometer_core.errors import BadInput, YolometerError
 from yolometer_core.events import Event, Fact, Progress, Run, Settle, Work
 from yolometer_core.parts import discover
 from yolometer_sinks.stores._base import Store
@@ -97,13 +97,15 @@ class Box:
         told: Callable[[str], Told] = lambda place: {},
     ) -> None:
         self._operators = operators(terms)
-        self._writer = Writer(store)
+        self._writer = Writer(store, reject=self._reject)
+        self.refused: dict[str, str] = {}
         self._node = node
         self._now = now
         self._told = told
         self.states: States = {}
         self.touched: dict[str, None] = {}
         self.runs: dict[str, Run] = {}
+        self._changed: dict[str, Run] = {}
         self.facts = 0
         self.rows = 0
 
@@ -117,15 +119,15 @@ class Box:
             self._keep([fact, *advance(self._operators, self.states, fact)])
 
     def settle(self) -> list[Run]:
-        """End the batch: store all, and return the runs that changed."""
-        changed: dict[str, Run] = {}
+        """End the batch: store all, and return the runs that changed (with those of batches that could not be stored before)."""
         for place in self.touched:
             settle = Settle(ts=self._now(), node=self._node, source="box", seq=0, place=place)
             said = advance(self._operators, self.states, settle)
             self._keep(said)
-            changed |= {event.run_id: event for event in said if isinstance(event, Run)}
+            self._changed |= {event.run_id: event for event in said if isinstance(event, Run)}
         self.touched.clear()
         self._writer.flush()
+        changed, self._changed = self._changed, {}
         for run_id, run in changed.items():
             if run.is_deleted:
                 self.runs.pop(run_id, None)
@@ -148,6 +150,10 @@ class Box:
             for name in ("run",):
                 self.states.get(name, {}).pop(place, None)
         self.states.pop("rate", None)
+
+    def _reject(self, event: Event, error: BadInput) -> None:
+        """A row that the store can never hold must not keep the others out."""
+        self.refused[event.source] = str(error)
 
     def _keep(self, events: list[Event]) -> None:
         rows = [event for event in events if keeps(event)]

@@ -76,9 +76,10 @@ def _read(agent: Agent, box: Box, progress: Callable[[int, int, str], None]) -> 
                 skipped[str(path)] = problem or _silent(path)
         box.take(agent.stands(folders[folder], digest=True))
     box.settle()
+    skipped |= box.refused
     progress(done, len(files), "")
     reasons = [{"path": path, "reason": why} for path, why in sorted(skipped.items())]
-    return Replayed(sorted(box.runs), sorted(set(agent.copied.values())), reasons, len(files), box.facts)
+    return Replayed(sorted(box.runs), sorted(set(filter(None, agent.copied.values()))), reasons, len(files), box.facts)
 
 
 def _drain(agent: Agent, box: Box, path: Path) -> None:

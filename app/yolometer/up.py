@@ -22,6 +22,7 @@ from yolometer_stream.ops._rows import Terms
 POLL_S = 0.25
 SETTLE_S = 1.0
 SCAN_S = 5.0
+MOST_WAITING = 50_000
 
 
 @dataclass
@@ -124,11 +125,14 @@ class _Loop:
         if scanning:
             self._next_scan = now + SCAN_S
             self._agent.scan()
-        facts, self.busy = self._agent.poll()
-        self._take(facts)
+        if self._problem is None or self._box.waiting < MOST_WAITING:
+            facts, self.busy = self._agent.poll()
+            self._take(facts)
+        else:
+            self.busy = False  # the store is away and much waits for it: the rest stays in the files
         if scanning:
             self._take(self._agent.stands(digest=False))
-        if now >= self._next_settle or self._next_settle - now > SETTLE_S or self._box.waiting > 50_000:
+        if now >= self._next_settle or self._next_settle - now > SETTLE_S or self._box.waiting > MOST_WAITING:
             self._next_settle = now + SETTLE_S
             self._settle()
 
@@ -153,7 +157,8 @@ class _Loop:
         changed: list[Run] = []
         try:
             changed = self._box.settle()
-            self._problem = None
+            self._problem = next(iter(self._box.refused.values()), None)
+            self._box.refused.clear()
             if self._checkpoint and self._dirty and (last or self._clock() >= self._next_save):
                 self._save(self._checkpoint)
         except Unavailable as error:

@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 from yolometer.box import closing  # noqa: F401 - the package must be there before processes are started
 from yolometer.feed import captures
 from yolometer.replay import replay
+from yolometer_core.errors import StoreUnavailable
+from yolometer_core.events import Event
 from yolometer_core.testing import MemoryStore
 from yolometer_sinks.stores._base import Table
 from yolometer_stream.ops._rows import Terms
@@ -56,6 +58,17 @@ class Rows(MemoryStore):
             )
             for table in ("run", "epoch")
         }
+
+
+class Away(Rows):
+    """A store that is away for a while."""
+
+    away = False
+
+    def write(self, events: Iterable[Event]) -> None:
+        if self.away:
+            raise StoreUnavailable("The store is away.")
+        super().write(events)
 
 
 def _comparable(value: Any) -> Any:

@@ -74,6 +74,10 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numbers = f"epochs: 1e999\nbatch: {'9' * 30}\nimgsz: [a, {{b: c}}]\n"
     put("numbers/args.yaml", "task: detect\nmode: train\nmodel: yolov8n.pt\n" + numbers)
     put("numbers/results.csv", HEAD + f"{'9' * 400},60,1.5,0.3,0.1\n1,1e999,1,1,1\n-5,60,1,1,1\n1e3,60,1,1,1\n")
+    huge = "9" * 25
+    for at, (said, then) in enumerate((("/30 ", f"/{huge} "), ("24 train", f"{huge} train"), ("imgsz=96", f"imgsz={huge}"))):
+        put(f"huge{at}/train.log", console.replace(said, then))
+    put("huge-epoch/results.csv", HEAD + f"{'9' * 25},60,1.5,0.3,0.1\n{2**63 - 1},60,1.5,0.3,0.1\n")
     (top / "table-is-a-folder" / "results.csv").mkdir(parents=True)
     (top / "nothing").mkdir()
     (top / "loop").mkdir()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grow import CAPTURES, SOAK, TERMS, Command, Growing, Rows, differences, eventually, read_at_once, rows_of, yolometer
+from grow import CAPTURES, SOAK, TERMS, Away, Command, Growing, Rows, differences, eventually, read_at_once, rows_of, yolometer
 
 from yolometer import up
 from yolometer.box import Box, formats
@@ -267,6 +267,38 @@ def test_a_clock_that_is_set_back_changes_no_figure(tmp_path: Path) -> None:
     assert not differences(store.told(), read_at_once(folder))
     (run,) = store.rows("run")
     assert run["started_ts"] <= run["ended_ts"]
+
+
+def test_a_store_that_is_away_loses_nothing_and_the_checkpoint_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yolometer_sinks.writer.FIRST_PAUSE_S", 0.0)
+    folder = tmp_path / "runs" / "train"
+    grown = Growing(captures() / "yolov8n-early-stop", folder, random.Random(1))
+    grown.rest()
+    store, kept, clock = Away(), Kept(), ManualClock()
+    store.away = True
+    beats: list[up.Beat] = []
+    rounds = 0
+
+    def move() -> None:
+        nonlocal rounds
+        rounds += 1
+        clock.advance(1.5)
+        if rounds == 5:
+            assert kept.text is None
+            assert [beat.problem for beat in beats] == ["The store is away."] * len(beats)
+            store.away = False
+        if rounds == 8:
+            stop.set()
+
+    stop = Script(move)
+    up.run(
+        store, TERMS, watch=[str(folder)], node="node", stop=stop, checkpoint=kept, processes=False, clock=clock.monotonic,
+        beat=beats.append,
+    )  # fmt: skip
+    assert beats[-1].problem is None
+    assert next(run.status for beat in beats for run in beat.changed) == "stopped_early"
+    assert kept.text is not None
+    assert not differences(store.told(), read_at_once(folder))
 
 
 def test_a_torn_last_row_is_read_when_it_is_whole(tmp_path: Path) -> None:
