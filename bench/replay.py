@@ -52,7 +52,7 @@ def by_replay(folder: str) -> dict[str, float]:
     """Replay a folder into an empty store in memory; return what it held and what that cost."""
     from yolometer.replay import replay
     from yolometer_sinks.open_store import open_store
-    from yolometer_stream.ops._rows import Terms
+    from yolometer_stream.runs.rows import Terms
 
     store = open_store("chdb://memory")
     store.migrate()

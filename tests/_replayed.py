@@ -19,7 +19,7 @@ from yolometer_core.events import Epoch, Event, Fact, Run, Settle, SourceState
 from yolometer_core.testing import MemoryStore
 from yolometer_sinks.stores._base import Table
 from yolometer_stream.advance import States, advance
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 NODE = "node1"
 CONTRACT: dict[str, tuple[type, ...]] = {

@@ -29,7 +29,7 @@ from yolometer_agent.tail.writers import Writers
 from yolometer_core.events import Fact
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Store
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 OWN = Path(__file__).parent / "cases" / "replay"
 ROOT = Path(os.environ.get("YOLOMETER_FIXTURES", OWN)).resolve()

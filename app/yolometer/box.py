@@ -22,8 +22,8 @@ from yolometer_sinks.writer import Writer
 from yolometer_stream import ops
 from yolometer_stream.advance import States, advance
 from yolometer_stream.operator import Operator
-from yolometer_stream.ops._rows import Terms
 from yolometer_stream.ops.run import Runs
+from yolometer_stream.runs.rows import Terms
 
 STATE_VERSION = 2
 Told = dict[str, list[Any]]

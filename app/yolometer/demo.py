@@ -11,7 +11,7 @@ from yolometer.feed import Feed, captures
 from yolometer.up import Beat, Stop, run
 from yolometer_sinks.stores._base import Store
 from yolometer_sql.catalog import find
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 
 def play(store: Store, terms: Terms, *, seconds: float, stop: Stop, beat: Callable[[Beat], None]) -> None:

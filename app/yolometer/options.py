@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from yolometer_core.errors import BadUsage
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 Store = Annotated[
     str | None,

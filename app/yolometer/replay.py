@@ -14,7 +14,7 @@ from yolometer_agent.agent import Agent
 from yolometer_agent.reader import UNKNOWN
 from yolometer_core.errors import BadUsage
 from yolometer_sinks.stores._base import Store
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 BATCH_ROWS = 5_000
 

@@ -17,7 +17,7 @@ from yolometer_agent.tail.checkpoint import Checkpoint
 from yolometer_core.errors import Unavailable
 from yolometer_core.events import Run
 from yolometer_sinks.stores._base import Store
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 POLL_S = 0.25
 SETTLE_S = 1.0

@@ -21,7 +21,7 @@ from yolometer_core.errors import StoreUnavailable
 from yolometer_core.events import Event
 from yolometer_core.testing import MemoryStore
 from yolometer_sinks.stores._base import Table
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 COMMAND = str(Path(sys.executable).parent / "yolometer")
 CAPTURES = sorted(path.name for path in captures().iterdir() if path.is_dir())

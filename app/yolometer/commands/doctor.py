@@ -19,7 +19,7 @@ from yolometer_core.errors import YolometerError
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Table
 from yolometer_sql.migrate import status
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 LOW_DISK_BYTES = 1 << 30
 FAILED = 1

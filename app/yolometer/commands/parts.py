@@ -7,7 +7,7 @@ from yolometer.box import formats, operators
 from yolometer_sinks.open_store import schemes
 from yolometer_sinks.stores._base import Table
 from yolometer_sql.catalog import catalog
-from yolometer_stream.ops._rows import Terms
+from yolometer_stream.runs.rows import Terms
 
 
 def parts_command(as_json: options.Json = False) -> None:

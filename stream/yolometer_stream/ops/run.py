@@ -23,10 +23,10 @@ from yolometer_core.events import (
 )
 from yolometer_core.tokens import TOKENS_PER_MTOK
 from yolometer_stream.operator import State
-from yolometer_stream.ops import _facts
-from yolometer_stream.ops._account import Line
-from yolometer_stream.ops._resolve import trainings_of
-from yolometer_stream.ops._rows import Terms, rows_of
+from yolometer_stream.runs import facts
+from yolometer_stream.runs.account import Line
+from yolometer_stream.runs.resolve import trainings_of
+from yolometer_stream.runs.rows import Terms, rows_of
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Runs:
     gives: tuple[type[Event], ...] = (Run, Epoch, Work)
 
     def start(self) -> State:
-        return _facts.start()
+        return facts.start()
 
     def step(self, state: State, event: Event) -> tuple[State, list[Event]]:
         if isinstance(event, Fact):
-            _facts.remember(state, event)
+            facts.remember(state, event)
             return state, []
         if not state["touched"] or not isinstance(event, Settle):
             return state, []

@@ -12,9 +12,9 @@ from typing import Any
 from yolometer_core.events import Epoch, Run, Status
 from yolometer_core.money import cost_of
 from yolometer_core.tokens import TOKENS_PER_MTOK, equivalent_640
-from yolometer_stream.ops._account import Books, Line, books_of, error_of
-from yolometer_stream.ops._resolve import Training
-from yolometer_stream.ops._times import time_lines
+from yolometer_stream.runs.account import Books, Line, books_of, error_of
+from yolometer_stream.runs.resolve import Training
+from yolometer_stream.runs.times import time_lines
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ prints at its end, then the bars of long epochs. Validation is left out where a 
 
 from __future__ import annotations
 
-from yolometer_stream.ops._account import LONG_EPOCH_S, RESOLVED, Books, Line
+from yolometer_stream.runs.account import LONG_EPOCH_S, RESOLVED, Books, Line
 
 
 def time_lines(books: Books) -> float | None:

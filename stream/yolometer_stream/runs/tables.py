@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from yolometer_stream.ops._sessions import natural, same_losses
+from yolometer_stream.runs.sessions import natural, same_losses
 
 State = dict[str, Any]
 Row = dict[str, Any]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from yolometer_stream.ops._resolve import Training, same_epoch
-from yolometer_stream.ops._sessions import Session, Try
-from yolometer_stream.ops._tables import Row
+from yolometer_stream.runs.resolve import Training, same_epoch
+from yolometer_stream.runs.sessions import Session, Try
+from yolometer_stream.runs.tables import Row
 
 Why = Literal["oom_retry", "nan_replay", "killed", "redone"]
 

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from yolometer_stream.ops._sessions import Session, natural, same_directory, sessions_of
-from yolometer_stream.ops._tables import Table, matches, tables_of
+from yolometer_stream.runs.sessions import Session, natural, same_directory, sessions_of
+from yolometer_stream.runs.tables import Table, matches, tables_of
 
 State = dict[str, Any]
 
