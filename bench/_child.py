@@ -25,7 +25,7 @@ def spent(command: Sequence[str], output: str | None = None) -> Spent:
         text = child.stdout.read() if child.stdout else b""
         _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode > 1:  # 1 is what grep says when nothing was found
+    if child.returncode:
         sys.exit(f"{' '.join(command)} ended with {child.returncode}")
     return Spent(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, json.loads(text) if text.startswith(b"{") else None)
 

@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: events.md, roi.md and cli.md. `make docs` runs it; a test finds stale pages."""
+"""Writes the pages that are made from the code: events.md, roi.md, cli.md and config.md. `make docs` runs it; a test finds stale pages."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _SUFFIXES = (
 )
 
 _WORDS = {
+    "Path": "path",
     "int": "integer",
     "float": "number",
     "str": "text",
@@ -168,7 +169,34 @@ def cli_page() -> str:
     return "\n".join(page) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"events.md": events_page, "roi.md": roi_page, "cli.md": cli_page}
+def config_page() -> str:
+    """docs/config.md: every key of the settings of a box."""
+    from yolometer.settings import BoxConfig
+
+    page = [
+        "# Settings of a box",
+        "",
+        _NOTE,
+        "`yolometer up --config FILE` reads these keys from a YAML file. `YOLOMETER_<KEY>` in the environment wins over the file",
+        "(`YOLOMETER_OWNER__TEAM=vision` for a key inside), an option of the command wins over both. An unknown key is an error",
+        "that names the nearest right one. `up.example.yaml` beside this page is a whole file.",
+        "",
+        "| key | type | default | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, field in BoxConfig.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = "none" if default in (None, (), {}) else str(default)
+        page.append(f"| `{name}` | {_type(field.annotation)} | {shown} | {field.description} |")
+    return "\n".join(page) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "events.md": events_page,
+    "roi.md": roi_page,
+    "cli.md": cli_page,
+    "config.md": config_page,
+}
 
 
 def main() -> None:

@@ -16,8 +16,6 @@ from yolometer_agent.tail.discover import find
 from yolometer_agent.tail.writers import Writers, writers
 from yolometer_core.events import Fact, Incident, Progress, ResultRow, Setting
 
-RECENT_S = 30.0
-"""While a box watches, a log that grew so lately counts as written, though no process holds it open: some append and close."""
 QUIET_S = 900.0
 """Where not all processes can be looked at, a log that none is seen to write is closed after so long without a change."""
 
@@ -38,6 +36,9 @@ class _Source:
 class Agent:
     """Watches `patterns` (files, folders, globs), and with `processes` also the files that running processes write.
 
+    `recent_s`: while it watches (`live`), a log that grew so lately counts as written though no process holds it open, for
+    some trainers append and close.
+
     The order of side effects of one round:
     1. `scan` (now and then) finds new files and who writes what.
     2. `poll` reads what is new and gives facts.
@@ -56,6 +57,7 @@ class Agent:
         keep_copies: bool = False,
         live: bool = True,
         exclude: Sequence[str] = (),
+        recent_s: float = 30.0,
         now: Callable[[Path], datetime] = lambda path: datetime.now(UTC),
         look: Callable[[], Writers] = writers,
     ) -> None:
@@ -70,6 +72,7 @@ class Agent:
         self._keep_copies = keep_copies
         self._live = live
         self._exclude = exclude
+        self._recent_s = recent_s
         self._now = now
         self._look = look
         self._writers: Writers | None = None
@@ -242,7 +245,7 @@ class Agent:
         if (seen.st_dev, seen.st_ino) in self._writers.pids:
             return True
         age_s = datetime.now(UTC).timestamp() - seen.st_mtime
-        if self._live and not strict and 0 <= age_s < RECENT_S:
+        if self._live and not strict and 0 <= age_s < self._recent_s:
             return True
         return False if self._writers.complete or age_s > QUIET_S else None
 

@@ -106,6 +106,7 @@ class Box:
         self.touched: dict[str, None] = {}
         self.runs: dict[str, Run] = {}
         self._changed: dict[str, Run] = {}
+        self.withdrawn: list[str] = []
         self.facts = 0
         self.rows = 0
 
@@ -118,16 +119,21 @@ class Box:
             self.touched[fact.place] = None
             self._keep([fact, *advance(self._operators, self.states, fact)])
 
-    def settle(self) -> list[Run]:
-        """End the batch: store all, and return the runs that changed (with those of batches that could not be stored before)."""
+    def settle(self, *, store: bool = True) -> list[Run]:
+        """End the batch: let the operators say what changed, store all (unless not yet), and return the runs that changed.
+
+        When the store is away the runs are returned by the next call that can store them.
+        """
         for place in self.touched:
             settle = Settle(ts=self._now(), node=self._node, source="box", seq=0, place=place)
             said = advance(self._operators, self.states, settle)
             self._keep(said)
             self._changed |= {event.run_id: event for event in said if isinstance(event, Run)}
         self.touched.clear()
-        self._writer.flush()
+        if store:
+            self._writer.flush()
         changed, self._changed = self._changed, {}
+        self.withdrawn += [run_id for run_id, run in changed.items() if run.is_deleted and run_id in self.runs]
         for run_id, run in changed.items():
             if run.is_deleted:
                 self.runs.pop(run_id, None)

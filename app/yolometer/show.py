@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
+from yolometer_core.events import Run
 from yolometer_sinks.stores._base import Table
 
 UNKNOWN = "–"  # noqa: RUF001 - a dash, as in any printed table
@@ -91,6 +92,14 @@ def hours(seconds: Any) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def moving(run: Run) -> dict[str, Any]:
+    """A run as a row of the table, with its place inside the epoch under way instead of `running`."""
+    row: dict[str, Any] = {name: getattr(run, name) for name in (*RUN_FIELDS, "epoch_now", "iterations_done", "iterations_total")}
+    if run.epoch_now is not None and run.iterations_total:
+        row["status"] = f"epoch {run.epoch_now}: {run.iterations_done}/{run.iterations_total}"
+    return row
 
 
 def runs_grid(runs: Iterable[Mapping[str, Any]], title: str | None = None) -> Grid:

@@ -21,6 +21,7 @@ from yolometer_stream.runs.rows import Terms
 
 POLL_S = 0.25
 SETTLE_S = 1.0
+STORE_S = 10.0
 SCAN_S = 5.0
 MOST_WAITING = 50_000
 
@@ -33,6 +34,7 @@ class Beat:
     changed: list[Run]
     sources: int
     rows: int
+    withdrawn: list[str]
     problem: str | None
 
 
@@ -74,6 +76,8 @@ def run(
     stop: Stop,
     checkpoint: Checkpoint | None,
     processes: bool = True,
+    exclude: Sequence[str] = (),
+    recent_s: float = 30.0,
     seconds: float | None = None,
     beat: Callable[[Beat], None] = lambda seen: None,
     warn: Callable[[str], None] = lambda problem: None,
@@ -88,7 +92,7 @@ def run(
     if checkpoint and checkpoint.problem:
         warn(checkpoint.problem)
     state, known = saved["agent"] if saved else None, known_sources(store)
-    agent = Agent(watch, formats(), node=node, state=state, known=known, processes=processes)
+    agent = Agent(watch, formats(), node=node, state=state, known=known, processes=processes, exclude=exclude, recent_s=recent_s)
     box = Box(store, terms, node=node, told=told_by(store))
     if saved:
         box.states = dict(saved["states"])
@@ -105,15 +109,17 @@ def run(
 
 
 class _Loop:
-    """The rhythm of `up`: poll often, settle each second, scan now and then, save when something changed."""
+    """The rhythm of `up`: poll often, settle each second, store each ten, scan now and then, save when something changed.
+
+    A write to the store costs the same for one row and for a thousand, so rows wait for it a little.
+    """
 
     def __init__(
         self, agent: Agent, box: Box, checkpoint: Checkpoint | None, beat: Callable[[Beat], None], clock: Callable[[], float]
     ) -> None:
         self._agent, self._box, self._checkpoint, self._beat, self._clock = agent, box, checkpoint, beat, clock
-        self._next_scan = self._next_settle = clock()
+        self._next_scan = self._next_settle = self._next_store = clock()
         self._dirty = False
-        self._save_cost_s = 0.0
         self._next_save = clock()
         self._problem: str | None = None
         self.busy = False
@@ -155,17 +161,22 @@ class _Loop:
 
     def _settle(self, last: bool = False) -> None:
         changed: list[Run] = []
+        now = self._clock()
+        store = last or now >= self._next_store or self._next_store - now > STORE_S or self._box.waiting > MOST_WAITING
         try:
-            changed = self._box.settle()
+            changed = self._box.settle(store=store)
+            if store:
+                self._next_store = now + STORE_S
             self._problem = next(iter(self._box.refused.values()), None)
             self._box.refused.clear()
-            if self._checkpoint and self._dirty and (last or self._clock() >= self._next_save):
+            if store and self._checkpoint and self._dirty and (last or self._clock() >= self._next_save):
                 self._save(self._checkpoint)
         except Unavailable as error:
             self._problem = str(error)
             if last:
                 raise
-        self._beat(Beat(self._box.runs, changed, self._agent.sources, self._box.rows, self._problem))
+        withdrawn, self._box.withdrawn = self._box.withdrawn, []
+        self._beat(Beat(self._box.runs, changed, self._agent.sources, self._box.rows, withdrawn, self._problem))
 
     def _save(self, checkpoint: Checkpoint) -> None:
         """Save, and not so often that saving becomes the work."""
@@ -179,7 +190,22 @@ def checkpoint_of(store_url: str, state: Path | None) -> Checkpoint | None:
     """Where `up` remembers how far it got: beside an embedded store, else in the state folder of the user."""
     if state is not None:
         return Checkpoint(state)
-    scheme, _, rest = store_url.partition("://")
-    if scheme == "chdb":
-        return None if rest.split("?")[0] in ("memory", "") else Checkpoint(Path(rest.split("?")[0]) / "yolometer" / "up.json")
+    folder = folder_of_store(store_url)
+    if folder:
+        return Checkpoint(folder / "yolometer" / "up.json")
+    if store_url.startswith("chdb:"):
+        return None
     return Checkpoint(Path.home() / ".local" / "state" / "yolometer" / "up.json")
+
+
+def own_files(store_url: str) -> list[str]:
+    """Patterns of the files of an embedded store: they are never logs, also where a watched folder holds them."""
+    folder = folder_of_store(store_url)
+    return [str(folder), f"{folder}/*"] if folder else []
+
+
+def folder_of_store(store_url: str) -> Path | None:
+    """The folder of an embedded store; None for one in memory and for a server."""
+    scheme, _, rest = store_url.partition("://")
+    path = rest.partition("?")[0]
+    return Path(path) if scheme == "chdb" and path.startswith("/") else None

@@ -15,11 +15,12 @@ from rich.live import Live
 from yolometer import demo, options, show
 from yolometer.box import closing
 from yolometer.page import Page
-from yolometer.up import Beat, Stop, checkpoint_of, run
+from yolometer.settings import settled
+from yolometer.up import Beat, Stop, checkpoint_of, own_files, run
 from yolometer_core.errors import BadUsage
-from yolometer_core.events import Run
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Store
+from yolometer_stream.runs.rows import Terms
 
 DEMO_PRICE = Decimal("2.50")
 
@@ -27,14 +28,17 @@ DEMO_PRICE = Decimal("2.50")
 def up_command(
     watch: Annotated[list[str] | None, typer.Option(metavar="GLOB_OR_DIR", help="What to watch; may be repeated.")] = None,
     store: options.Store = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page on loopback; 0 for none.")] = 8787,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the page on loopback, 8787; 0 for none.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file of these settings; options win.")] = None,
     gpu_model: options.GpuModel = None,
     gpus: options.Gpus = None,
     price: options.Price = None,
-    currency: options.Currency = "USD",
+    currency: Annotated[str | None, typer.Option(help="Currency of the price, ISO 4217: USD.")] = None,
     owner: options.Owner = None,
     node: options.Node = None,
-    processes: Annotated[bool, typer.Option(help="Also watch logs that running processes write, wherever they are.")] = True,
+    processes: Annotated[
+        bool | None, typer.Option(help="Also watch logs that running processes write, wherever they are (yes).")
+    ] = None,
     state: Annotated[
         Path | None, typer.Option(help="File that remembers how far it got; beside an embedded store by default.")
     ] = None,
@@ -48,27 +52,44 @@ def up_command(
 
       yolometer up --watch '/data/*/runs' --store chdb:///var/lib/yolometer --gpu-model A100 --price 2.5
 
+      yolometer up --config /etc/yolometer.yaml
+
     SIGTERM or Ctrl-C ends it with everything stored. With --json it prints one line of JSON for each change of a run.
     """
-    terms = options.terms(gpu_model, gpus, price, currency, owner)
-    url = store or options.default_store()
     if not all(pattern.strip() for pattern in watch or []):
         raise BadUsage("A path to watch is empty; name a folder, a file or a glob with --watch.")
+    told = options.terms(gpu_model, gpus, price, currency or "USD", owner)
+    given = {"watch": tuple(watch) if watch else None, "store": store, "port": port, "gpu_model": gpu_model, "gpus": gpus,
+             "price": told.price_per_gpu_hour, "currency": currency and told.currency, "owner": dict(told.owner) or None,
+             "node": node, "processes": processes, "state": state}  # fmt: skip
+    box = settled(config, given)
+    url = box.store or options.default_store()
     stop = Stop()
     stop.on_signals()
     screen_of = Screen(as_json, "Ctrl-C ends it with everything stored.")
-    with closing(open_store(url)) as opened, Page(port) as page, screen_of as screen:
+    with closing(open_store(url)) as opened, Page(box.port, opened, url) as page, screen_of as screen:
         opened.migrate()
         if page.url and not as_json:
             show.errors().print(f"Page: {page.url}")
-        checkpoint = checkpoint_of(url, state)
 
         def beat(seen: Beat) -> None:
             page.show(seen)
             screen.show(seen)
 
-        run(opened, terms, watch=watch or [], node=node or socket.gethostname(), stop=stop, checkpoint=checkpoint,
-            processes=processes, beat=beat, warn=screen.warn)  # fmt: skip
+        terms = Terms(box.gpu_model, box.gpus, box.price, box.currency, tuple(box.owner.items()))
+        run(
+            opened,
+            terms,
+            watch=box.watch,
+            node=box.node or socket.gethostname(),
+            stop=stop,
+            checkpoint=checkpoint_of(url, box.state),
+            processes=box.processes,
+            exclude=own_files(url),
+            recent_s=box.recent_s,
+            beat=beat,
+            warn=screen.warn,
+        )
 
 
 def demo_command(
@@ -161,10 +182,12 @@ class Screen:
         self._problem = seen.problem
         if self._json:
             if self._final:
+                for run_id in seen.withdrawn:
+                    print(show.document({"withdrawn": run_id}), flush=True)
                 for run_event in seen.changed:
                     print(show.document({"run": {name: getattr(run_event, name) for name in show.RUN_FIELDS}}), flush=True)
         elif self._live:
-            rows = [_moving(run_event) for run_event in seen.runs.values()]
+            rows = [show.moving(run_event) for run_event in seen.runs.values()]
             problem = f"  waiting: {seen.problem}" if seen.problem else ""
             title = f"{self._title}  {seen.sources} files, {seen.rows} rows{problem}"
             self._live.update(show.runs_grid(rows, title=title), refresh=True)
@@ -176,7 +199,7 @@ class Screen:
             now = (run_event.status, run_event.epochs_done)
             if self._said.get(run_event.run_id) != now:
                 self._said[run_event.run_id] = now
-                row = _moving(run_event)
+                row = show.moving(run_event)
                 cost = show.money(row["cost"], row["currency"])
                 show.errors().print(
                     f"{row['run_id']}: {show.short(row['status'])}, "
@@ -184,10 +207,3 @@ class Screen:
                     f"{show.short(row['tokens_mtok'], 5)} MTok, {cost}"
                 )
 
-
-def _moving(run_event: Run) -> dict[str, Any]:
-    """A run as a row of the table, with its place inside the epoch."""
-    row: dict[str, Any] = {name: getattr(run_event, name) for name in show.RUN_FIELDS}
-    if run_event.epoch_now is not None and run_event.iterations_total:
-        row["status"] = f"epoch {run_event.epoch_now}: {run_event.iterations_done}/{run_event.iterations_total}"
-    return row

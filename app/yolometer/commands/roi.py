@@ -10,6 +10,7 @@ import typer
 
 from yolometer import options, show
 from yolometer.box import closing
+from yolometer.page import ask
 from yolometer_core.errors import BadUsage
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Table
@@ -49,10 +50,14 @@ def roi_command(
         _list(chosen)
         return
     query = find(name)
-    text, bound = query.bind(_pairs(param or []))
-    with closing(open_store(store or options.default_store())) as opened:
-        opened.migrate()
-        table = opened.query(text, bound)
+    params = _pairs(param or [])
+    text, bound = query.bind(params)
+    url = store or options.default_store()
+    table = ask(url, name, params)
+    if table is None:
+        with closing(open_store(url)) as opened:
+            opened.migrate()
+            table = opened.query(text, bound)
     _print(query, table, chosen)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import re
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def _open(folder: Path | None, database: str, memory_mib: int) -> Store:
             }
             path = str(folder) if folder else None
             try:
-                with foreign(name, during="open"):
+                with _silenced(), foreign(name, during="open"):
                     client = create_client(interface="chdb", path=path, chdb_options=limits, tz_mode="aware")
             except Locked:
                 # chDB says the same of a lock and of metadata that it cannot read: the lock itself tells them apart.
@@ -170,6 +171,20 @@ def _neutral_folder() -> Iterator[None]:
                 "change to a folder that exists and set TMPDIR to one with space."
             ) from None
         yield
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep what the engine itself prints on stderr when it cannot open a folder: our sentence says it."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - a descriptor is needed
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _waiting_folder(folder: Path | None) -> str | None:

@@ -187,10 +187,23 @@ def _belong(one: Session, other: Session) -> bool:
     agree = _agree(one, other)
     if agree is not None:
         return agree
+    if _rotated(one, other) or _rotated(other, one):
+        return True
     head, body = (one, other) if other.headless else (other, one)
     if not body.headless or head.headless:
         return False
     return _halves(head, body) or _continues(head, body)
+
+
+def _rotated(old: Session, whole: Session) -> bool:
+    """The old file of a rotated log (train.log.1 beside train.log) holds the beginning of what was read of the log itself."""
+    named = any(a != b and (a.startswith(b) or b.startswith(a)) for a in old.sources for b in whole.sources)
+    if not named or old.incidents or any(item.complete for item in old.tries):
+        return False
+    shared = old.settings.keys() & whole.settings.keys()
+    if not shared or any(old.settings[name] != whole.settings[name] for name in shared):
+        return False
+    return all(key in whole.by_key for key in old.by_key)
 
 
 def _halves(head: Session, body: Session) -> bool:
