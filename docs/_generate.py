@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: events.md, roi.md, cli.md and config.md. `make docs` runs it; a test finds stale pages."""
+"""Writes the pages that are made from the code (events, roi, cli, config). `make docs` runs it; a test finds stale pages."""
 
 from __future__ import annotations
 

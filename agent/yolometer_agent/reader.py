@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from yolometer_agent.formats._base import Format, Found
 from yolometer_agent.recognise import HEAD_BYTES, best_format, decide
 from yolometer_agent.tail.follow import Follow
+from yolometer_agent.tail.records import MAX_RECORD_BYTES
 from yolometer_core.events import Fact, Progress, ResultRow, Role, SourceState
 
 READ_BYTES = 1 << 18
@@ -62,12 +63,13 @@ class Reader:
 
     @property
     def problem(self) -> str | None:
-        """Why the file cannot be read, or why it says nothing; one sentence, None when all is well."""
+        """Why the file or a part of it cannot be read, or says nothing; one sentence, None when all is well."""
         if self._follow.problem:
             return self._follow.problem
-        if self.format is None and self.silent:
-            return UNKNOWN
-        return None
+        if self.format is None:
+            return UNKNOWN if self.silent else None
+        passed = self._follow.long_records
+        return f"Lines longer than {MAX_RECORD_BYTES >> 10} KiB were passed over ({passed}); the rest was read." if passed else None
 
     @property
     def role(self) -> Role | None:
@@ -123,7 +125,7 @@ class Reader:
             return []
         size = _size(self.path)
         role = self._formats[self.format].role
-        position = self._document[0] if role == "settings" else self._follow.state()["records"]["position"]
+        position = self._document[0] if role == "settings" else self._follow.position
         if [position, open_for_writing] == self._told[:2] and (not digest or self._told[2:] == [True]):
             return []
         self._told = [position, open_for_writing, digest]
@@ -193,16 +195,18 @@ class Reader:
             return []
         self._peeked = said
         # as if its end came now: when it does, the same fact has the same number and is not told again
-        at = (self._follow.state()["records"]["position"] + len(remainder) + 1) * _SLOTS + 1
+        at = (self._follow.position + len(remainder) + 1) * _SLOTS + 1
         return _whole(self._fact(item, at + slot) for slot, item in enumerate(found[: _SLOTS - 1]))
 
     def _fact(self, found: Found, seq: int, ts: datetime | None = None) -> Fact | None:
         """The fact, without numbers that no training can mean; None when what is left is no fact."""
-        said = {"ts": ts or self._now(), "node": self._node, "source": self.source, "seq": seq, "place": self.place}
-        said |= {"session": found.session}
-        meant = {name: value for name, value in found.fields.items() if not (isinstance(value, int) and abs(value) > _LARGEST)}
+        said = {"ts": ts or self._now(), "node": self._node, "source": self.source, "seq": seq, "place": self.place,
+                "session": found.session, **found.fields}  # fmt: skip
+        for name, value in found.fields.items():
+            if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+                del said[name]
         try:
-            return found.kind.model_validate(said | meant)
+            return found.kind.model_validate(said)
         except ValidationError:
             return None
 

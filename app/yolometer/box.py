@@ -150,17 +150,6 @@ class Box:
         """Store what is waiting."""
         self._writer.flush()
 
-    def forget(self, places: Iterable[str]) -> None:
-        """Drop the states of places that were read to their end; their rows are in the store."""
-        for place in places:
-            for name in ("run",):
-                self.states.get(name, {}).pop(place, None)
-        self.states.pop("rate", None)
-
-    def _reject(self, event: Event, error: BadInput) -> None:
-        """A row that the store can never hold must not keep the others out."""
-        self.refused[event.source] = str(error)
-
     def _keep(self, events: list[Event]) -> None:
         rows = [event for event in events if keeps(event)]
         self.rows += len(rows)

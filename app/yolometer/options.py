@@ -16,8 +16,8 @@ Store = Annotated[
     typer.Option("--store", envvar="YOLOMETER_STORE", show_envvar=False,
                  help="Where the rows are kept: chdb:///folder, chdb://memory or clickhouse://user:password@host:8123/database."),
 ]  # fmt: skip
-GpuModel = Annotated[str | None, typer.Option(help="Model of the GPUs, if the log does not say it.")]
-Gpus = Annotated[int | None, typer.Option(min=1, help="How many GPUs each run holds, if the log does not say it.")]
+GpuModel = Annotated[str | None, typer.Option(help="Model of the GPUs, instead of what the log says.")]
+Gpus = Annotated[int | None, typer.Option(min=1, help="How many GPUs each run holds, instead of what the log says.")]
 Price = Annotated[str | None, typer.Option(metavar="PER_GPU_HOUR", help="Price of one GPU-hour; without it the cost is unknown.")]
 Currency = Annotated[str, typer.Option(help="Currency of the price, ISO 4217.")]
 Owner = Annotated[

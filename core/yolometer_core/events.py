@@ -12,7 +12,7 @@ take     the n-th try of one epoch inside a session, from 0 (an epoch is tried a
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -31,16 +31,30 @@ def _aware(value: datetime) -> datetime:
 Utc = Annotated[datetime, AfterValidator(_aware)]
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def _text(value: object) -> str:
+    """A value of an identity as the stores write it: unknown is empty, a time is in whole milliseconds since 1970."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return str(((value - _EPOCH) // _MICROSECOND + 500) // 1000)
+    return str(value)
+
+
 class Event(BaseModel):
     """Base of all events: who said it (`node`, `source`, `seq`), when it happened (`ts`, UTC).
 
     `seq` is monotone per source and derived from the byte position, so the same line read twice gives the
-    same `seq` and the same `event_id`.
+    same `seq` and the same `event_id`. What is not `stored` only passes between operators.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     table: ClassVar[str]
+    stored: ClassVar[bool] = True
     identity: ClassVar[tuple[str, ...]] = ("node", "source", "seq")
 
     schema_version: int = Field(default=1, alias="schema")
@@ -56,14 +70,17 @@ class Event(BaseModel):
 
     @property
     def event_id(self) -> str:
-        """32 hex digits derived from what the event says: the same statement always has the same id."""
+        """32 hex digits derived from what the event says: the same statement always has the same id.
+
+        The stores compute the same from their rows (ALIAS columns of the tables): the MD5 of the table and the identity.
+        """
         fields = self.__dict__
-        said = "\x1f".join([self.table, *[str(fields[name]) for name in self.identity]])
-        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+        said = "\x1f".join([self.table, *[_text(fields[name]) for name in self.identity]])
+        return hashlib.md5(said.encode(), usedforsecurity=False).hexdigest()
 
     def row(self) -> dict[str, Any]:
-        """The row of this event: its fields by name, with `event_id`."""
-        return {"event_id": self.event_id, **{name: getattr(self, name) for name in type(self).model_fields}}
+        """The row of this event: its fields by name, then `event_id`."""
+        return {**{name: getattr(self, name) for name in type(self).model_fields}, "event_id": self.event_id}
 
 
 class Fact(Event):
@@ -217,6 +234,8 @@ class Settle(Event):
     """Sent by a runner after a batch: operators that wait for more facts of a key now say what they know."""
 
     table: ClassVar[str] = "settle"
+    stored: ClassVar[bool] = False
+
     place: str
 
     @property
@@ -317,6 +336,7 @@ class Work(Event):
     """Tokens that a run consumed between two times: what rates are made of. `duration_s` ends at `ts`."""
 
     table: ClassVar[str] = "work"
+    stored: ClassVar[bool] = False
     identity: ClassVar[tuple[str, ...]] = ("run_id", "attempt", "seq")
 
     run_id: str

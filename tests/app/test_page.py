@@ -58,7 +58,8 @@ def test_other_hosts_and_paths_are_refused(chdb_store: Store) -> None:
             assert answer.read() == b"ok\n"
         with urllib.request.urlopen(f"{home}/runs.json") as answer:
             assert json.load(answer) == {"runs": []}
-        for path, headers, code in (("/", {"Host": f"evil.example:{port}"}, 403), ("/nothing", {}, 404), ("/roi/nothing.json", {}, 400)):
+        refused = (("/", {"Host": f"evil.example:{port}"}, 403), ("/nothing", {}, 404), ("/roi/nothing.json", {}, 400))
+        for path, headers, code in refused:
             with pytest.raises(urllib.error.HTTPError) as caught:
                 urllib.request.urlopen(urllib.request.Request(home + path, headers=headers))
             assert caught.value.code == code

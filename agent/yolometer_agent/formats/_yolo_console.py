@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import compress, count, repeat
+from operator import itemgetter, ne
+from typing import Any, Literal, NamedTuple
 
 from yolometer_agent.formats import _yolo_lines as lines
 from yolometer_agent.formats._base import Found, State
@@ -28,7 +30,8 @@ _NAN = re.compile(r"Loss NaN/Inf detected \(attempt \d+/\d+\), recovering")
 _ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit))\b(?::\s?(.*))?$")
 _FINISHED_ALREADY = re.compile(r"training to \d+ epochs is finished, nothing to resume")
 _RANK = re.compile(r"^\[rank\d+\]:\s*")
-_NO_BAR = (b"", b"", b"", 0, 0)
+_FEWEST, _MOST = 8, 512
+"""How many records are compared at once."""
 _WHOLE = ("]", "s", *"0123456789")
 """What a frame ends with: before that it may be torn in the middle of a number."""
 _TRACEBACK = "Traceback (most recent call last):"
@@ -55,50 +58,53 @@ class YoloConsole:
 
     def fold(self, state: State, records: Sequence[bytes]) -> list[tuple[int, Found]]:
         said: list[tuple[int, Found]] = []
-        prefix, size, end, at, after = self._same_bar(state)
+        bar, width = self._same_bar(state), _FEWEST
         last: bytes | None = None
-        for index, record in enumerate(records):
-            # the hot path: a redraw that moves the bar but neither ends it nor changes the size of the batches. It looks
-            # first where the size stood in the frame before: to search a record for a few bytes costs more than all else
-            if (
-                prefix
-                and record.startswith(prefix)
-                and (record.find(end, after) < 0 if record[at:after] == size else size in record and end not in record)
-            ):
-                last = record
-                continue
-            if last is not None:
-                self._frame(state, plain(last), last)
-                last = None
-            said.extend((index, found) for found in self._record(state, plain(record), record))
-            prefix, size, end, at, after = self._same_bar(state)
+        index, many = 0, len(records)
+        while index < many:
+            if bar:
+                # the hot path: redraws that move the bar but neither end it nor change the size of the batches
+                count = bar.redraws(records[index : index + width])
+                width = min(2 * width, _MOST) if count == width else count + _FEWEST
+                if count:
+                    index += count
+                    last = records[index - 1]
+                    continue
+                if bar.again(records[index]):
+                    last = records[index]
+                    index += 1
+                    continue
+            record = records[index]
+            said.extend((index, found) for found in self._record(state, plain(record), record, last))
+            bar, last = self._same_bar(state), None
+            index += 1
         if last is not None:
             self._frame(state, plain(last), last)
-        return said + [(len(records) - 1, found) for found in (self._left(state) if records else [])]
+        return said + [(many - 1, found) for found in (self._left(state) if many else [])]
 
     def peek(self, state: State, record: bytes) -> list[Found]:
         text = plain(record)
-        frame = lines.frame_of(text, state["columns"]) if text.rstrip().endswith(_WHOLE) else None
         ended = _COMPLETED.match(text.strip())
         if ended:
             return [self._completed(state, ended)]
+        frame = lines.frame_of(text, state["columns"]) if text.rstrip().endswith(_WHOLE) else None
         if frame is None or (frame.bar.elapsed_s is None and frame.bar.done == 0):
             return []
         again = {**state, "bar": None if state["bar"] is None else dict(state["bar"]), "takes": list(state["takes"])}
-        return self._frame(again, text, record) or [self._progress(again)]
+        return self._move(again, frame, text, record) or [self._progress(again)]
 
-    def _same_bar(self, state: State) -> tuple[bytes, bytes, bytes, int, int]:
-        """What a redraw of the bar begins with, its size, what it holds when the bar is full, and where the size stands."""
+    def _same_bar(self, state: State) -> _Redraw | None:
+        """How to know the redraws of the bar that is under way; None when every record has to be read."""
         bar = state["bar"]
         if not bar or bar["complete"] or bar["width"] is None or state["phase"] != "train":
-            return _NO_BAR
-        lead, size, end = bar["lead"].encode("latin-1"), f" {bar['width']}:".encode(), f" {bar['total']}/{bar['total']} ".encode()
-        at = bar.get("size_at", 0)
+            return None
+        lead, end = bar["lead"].encode("latin-1"), f" {bar['total']}/{bar['total']} ".encode()
         # an epoch may be called as a full bar is: then every redraw has to be read
-        return _NO_BAR if end in lead else (lead, size, end, at, at + len(size))
+        return None if not lead or end in lead else _Redraw(lead, f" {bar['width']}:".encode(), end, bar.get("size_at", 0))
 
-    def _record(self, state: State, text: str, record: bytes) -> list[Found]:
-        frame = self._frame(state, text, record)
+    def _record(self, state: State, text: str, record: bytes, before: bytes | None) -> list[Found]:
+        """What a record says; `before` is the redraw before it, which was not read yet."""
+        frame = self._frame(state, text, record, before)
         if "Exception in thread" in text:
             state["trace"] = "thread-head"
         if frame is not None:
@@ -106,15 +112,27 @@ class YoloConsole:
         stripped = text.strip()
         if not stripped:
             return []
-        return self._validation(state, text) or self._turn(state, stripped) or self._settings(state, stripped)
+        said = self._validation(state, text)
+        if said is not None:
+            return said
+        return self._turn(state, stripped) or self._settings(state, stripped)
 
     # frames -----------------------------------------------------------------------------------------------------
 
-    def _frame(self, state: State, text: str, record: bytes) -> list[Found] | None:
+    def _frame(self, state: State, text: str, record: bytes, before: bytes | None = None) -> list[Found] | None:
         """Move the bar; None when the text is no frame. Says Progress when the epoch is complete."""
         frame = lines.frame_of(text, state["columns"])
-        if frame is None:
-            return None
+        if before is not None and not (frame and self._fills(state, frame)):
+            self._frame(state, plain(before), before)
+        return None if frame is None else self._move(state, frame, text, record)
+
+    def _fills(self, state: State, frame: lines.Frame) -> bool:
+        """Whether a frame fills the bar that is under way, so that the frame before it adds nothing."""
+        bar, drawn = state["bar"], frame.bar
+        same = frame.epoch + 1 - state["base"] == bar["epoch"] and frame.width_px == bar["width"] and not bar["varied"]
+        return bool(same and not bar["over"] and drawn.done == drawn.total == bar["total"])
+
+    def _move(self, state: State, frame: lines.Frame, text: str, record: bytes) -> list[Found]:
         epoch = frame.epoch + 1 - state["base"]
         bar = state["bar"]
         said: list[Found] = []
@@ -175,7 +193,8 @@ class YoloConsole:
 
     # validation -------------------------------------------------------------------------------------------------
 
-    def _validation(self, state: State, text: str) -> list[Found]:
+    def _validation(self, state: State, text: str) -> list[Found] | None:
+        """None when the text is no line of a validation, or one that says nothing."""
         found = lines.validation_bar(text)
         if found:
             names, bar = found
@@ -184,8 +203,8 @@ class YoloConsole:
                 # a time is told apart only by a clock that is ten times finer
                 told = bar.elapsed_s is not None and bar.elapsed_s >= 10 * (bar.clock_resolution_s or 0)
                 state["val_s"] = bar.elapsed_s if told else None
-                return self._evaluated(state, {})
-            return []
+                return self._evaluated(state, {}) or None
+            return None
         columns = lines.header_columns(text)
         if columns is not None:
             if "top1_acc" in text:
@@ -198,9 +217,9 @@ class YoloConsole:
             return []
         values = lines.all_row(text)
         if values is None or state["phase"] != "train" or state["evaluated"]:
-            return []
+            return None
         state["evaluated"] = True
-        return self._evaluated(state, lines.metrics_of(state["names"], values))
+        return self._evaluated(state, lines.metrics_of(state["names"], values)) or None
 
     def _evaluated(self, state: State, metrics: dict[str, Any]) -> list[Found]:
         """A validation is over when its bar is full; its figures come a line later, or in another stream."""
@@ -323,6 +342,35 @@ class YoloConsole:
         pending, left = state["pending"], self._left(state)
         state |= {**self.start(), "session": state["session"] + 1}
         return [*left, *([self._setting(state, pending)] if pending else [])]
+
+
+class _Redraw(NamedTuple):
+    """A bar as bytes: what its redraws begin with, the size of the batches, how a full one ends, where the size stood last."""
+
+    lead: bytes
+    size: bytes
+    end: bytes
+    at: int
+
+    def redraws(self, records: Sequence[bytes]) -> int:
+        """How many of the records, from the first on, redraw the bar with the size at the same place and do not fill it.
+
+        A call in Python for each record costs more than all else, so the records are compared as a whole.
+        """
+        lead, size = self.lead, self.size
+        heads = list(map(itemgetter(slice(len(lead))), records))
+        if heads.count(lead) < len(heads):
+            records = records[: next(compress(count(), map(ne, heads, repeat(lead))))]
+        sizes = list(map(itemgetter(slice(self.at, self.at + len(size))), records))
+        if sizes.count(size) < len(sizes):
+            records = records[: next(compress(count(), map(ne, sizes, repeat(size))))]
+        together = b"\n".join(records)
+        full = together.find(self.end)
+        return len(records) if full < 0 else together.count(b"\n", 0, full)
+
+    def again(self, record: bytes) -> bool:
+        """Whether the record redraws the bar with the size at any place, and does not fill it."""
+        return record.startswith(self.lead) and self.size in record and self.end not in record
 
 
 def _giga(state: State, text: str) -> float:

@@ -59,17 +59,20 @@ def bar_of(text: str) -> Bar | None:
     timed = _TQDM.search(rest) or _PLAIN.match(rest) or _OWN.search(rest)
     if not timed:
         return Bar(done, total)
-    groups = timed.groupdict()
-    elapsed = clock_s(groups["elapsed"])
+    printed = timed["elapsed"]
+    elapsed = clock_s(printed)
     if elapsed is None:
         return Bar(done, total)
-    resolution = 0.1 if groups["elapsed"].endswith("s") else 1.0
+    resolution = 0.1 if printed.endswith("s") else 1.0
+    if not done or done != total:
+        return Bar(done, total, elapsed, resolution, resolution)
+    groups = timed.groupdict()
     rate = number(groups.get("rate") or "")
-    if rate and done and done == total:
+    if rate:
         # the average rate of a complete bar is finer than its clock; it counts only where both agree
         rate *= _UNITS.get(groups.get("scale") or "", 1.0)
         finer = done / rate if groups["unit"] == "it/s" else done * rate
-        if abs(finer - elapsed) <= resolution and groups["elapsed"].endswith("s"):
+        if abs(finer - elapsed) <= resolution and printed.endswith("s"):
             return Bar(done, total, finer, min(resolution, finer * 0.05), resolution)
     return Bar(done, total, elapsed, resolution, resolution)
 
@@ -85,6 +88,11 @@ def _split(values: str, columns: int | None) -> list[str]:
     return parts
 
 
+def _loss(text: str) -> float | None:
+    """`number`, sooner where there is nothing but digits and a point."""
+    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() else number(text)
+
+
 def frame_of(text: str, columns: int | None = None) -> Frame | None:
     """Read a frame of a training bar; `columns` is how many numbers follow the memory (from the header), if known."""
     found = _FRAME.match(text[:LONGEST_LINE])
@@ -97,9 +105,9 @@ def frame_of(text: str, columns: int | None = None) -> Frame | None:
     memory = float(found["mem"]) * _UNITS[found["unit"].upper()] / 1e9
     whole = not found["cut"] and len(parts) >= 3 and parts[-1].isdigit() and (columns is None or len(parts) == columns)
     if not whole:
-        losses = tuple(number(part) for part in parts[: (columns or 2) - 2])
+        losses = tuple([_loss(part) for part in parts[: (columns or 2) - 2]])
         return Frame(int(found["epoch"]), int(found["last"]), memory, losses, None, bar)
-    losses = tuple(number(part) for part in parts[:-2])
+    losses = tuple([_loss(part) for part in parts[:-2]])
     return Frame(int(found["epoch"]), int(found["last"]), memory, losses, int(parts[-1]), bar)
 
 

@@ -81,6 +81,11 @@ class Follow:
         return self._records.long_records
 
     @property
+    def position(self) -> int:
+        """Position of the start of the record that has no end yet, counted on over incarnations."""
+        return self._records.position
+
+    @property
     def is_open(self) -> bool:
         """Whether a descriptor is held."""
         return self._fd >= 0
