@@ -90,9 +90,9 @@ class Reader:
             # another file at the same path is another table; the console of a rotated log goes on
             self._parser = fmt.start()
         found = _slots(fmt.fold(self._parser, records))
-        ts = self._now() if found else None
+        ts = self._now() if found or batch.chunk.remainder else None
         facts = _whole(self._fact(item, ends(at) * _SLOTS + slot, ts) for at, item, slot in found)
-        facts += self._peek(fmt, batch.chunk.remainder)
+        facts += self._peek(fmt, batch.chunk.remainder, ts)
         return facts, not batch.at_end
 
     def state(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class Reader:
             for _, found, slot in _slots(fmt.fold(fmt.start(), [text]))
         )
 
-    def _peek(self, fmt: Format, remainder: bytes) -> list[Fact]:
+    def _peek(self, fmt: Format, remainder: bytes, ts: datetime | None) -> list[Fact]:
         if not remainder:
             return []
         found = fmt.peek(self._parser, remainder)
@@ -196,7 +196,7 @@ class Reader:
         self._peeked = said
         # as if its end came now: when it does, the same fact has the same number and is not told again
         at = (self._follow.position + len(remainder) + 1) * _SLOTS + 1
-        return _whole(self._fact(item, at + slot) for slot, item in enumerate(found[: _SLOTS - 1]))
+        return _whole(self._fact(item, at + slot, ts) for slot, item in enumerate(found[: _SLOTS - 1]))
 
     def _fact(self, found: Found, seq: int, ts: datetime | None = None) -> Fact | None:
         """The fact, without numbers that no training can mean; None when what is left is no fact."""

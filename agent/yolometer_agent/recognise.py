@@ -20,15 +20,14 @@ def best_format(formats: Mapping[str, Format], head: str, *, whole: bool) -> tup
 
 def decide(formats: Mapping[str, Format], records: Sequence[bytes]) -> str | None:
     """The format that the shortest beginning of `records` is sure of; None when even all of them leave it open."""
-    texts = [plain(record) for record in records]
-    if best_format(formats, "\n".join(texts), whole=False) is None:
-        return None
-    low, high = 1, len(texts)
-    while low < high:
+    texts: list[str] = []
+    found, low, high = None, 1, 1
+    while found is None and len(texts) < len(records):
+        low, high = len(texts) + 1, min(max(2 * len(texts), 1), len(records))
+        texts += map(plain, records[len(texts) : high])
+        found = best_format(formats, "\n".join(texts), whole=False)
+    while found is not None and low < high:
         middle = (low + high) // 2
-        if best_format(formats, "\n".join(texts[:middle]), whole=False) is None:
-            low = middle + 1
-        else:
-            high = middle
-    found = best_format(formats, "\n".join(texts[:high]), whole=False)
+        sooner = best_format(formats, "\n".join(texts[:middle]), whole=False)
+        low, high, found = (middle + 1, high, found) if sooner is None else (low, middle, sooner)
     return found[0] if found else None

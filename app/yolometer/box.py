@@ -150,6 +150,10 @@ class Box:
         """Store what is waiting."""
         self._writer.flush()
 
+    def _reject(self, event: Event, error: BadInput) -> None:
+        """A row that the store can never hold must not keep the others out."""
+        self.refused[event.source] = str(error)
+
     def _keep(self, events: list[Event]) -> None:
         rows = [event for event in events if keeps(event)]
         self.rows += len(rows)

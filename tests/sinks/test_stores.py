@@ -13,9 +13,9 @@ import pytest
 
 from yolometer_core import events
 from yolometer_core.errors import BadInput, BadStore, BadUsage
-from yolometer_core.events import Epoch, Evaluation, Event, Incident, Progress, Rate, ResultRow, Run, Setting, SourceState, Work
+from yolometer_core.events import Epoch, Evaluation, Event, Incident, Progress, Rate, ResultRow, Row, Run, Setting, Settle, SourceState, Work
 from yolometer_sinks.open_store import open_store
-from yolometer_sinks.stores._arrow import shape
+from yolometer_sinks.stores._arrow import shape, table
 from yolometer_sinks.stores._base import Store
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -26,7 +26,8 @@ TABLES = {
     for kind in vars(events).values()
     if isinstance(kind, type) and issubclass(kind, Event) and "table" in vars(kind)
 }
-STORED = {table: kind for table, kind in TABLES.items() if table != "settle"}
+STORED = {table: kind for table, kind in TABLES.items() if kind.stored}
+VIEW_OF = {table: "progresses" if table == "progress" else f"{table}s" for table in STORED}
 ONE_OF_EACH: list[Event] = [
     Setting(**FACT, role="settings", rect=False, batch=0),
     Progress(**FACT, iterations_done=3, losses=(1.0, None, math.nan)),
@@ -36,7 +37,6 @@ ONE_OF_EACH: list[Event] = [
     SourceState(**FACT, role="table", format="csv", path="/runs/a/results.csv", size_bytes=10),
     Run(**SAID, run_id="r1", version=1, place="/runs/a", owner={"team": "vision"}, sources=("a", "b"), cost=Decimal("0")),
     Epoch(**SAID, run_id="r1", version=1, attempt=1, epoch=1, kept=True, complete=True),
-    Work(**SAID, run_id="r1", attempt=1, duration_s=1, amount_mtok=6.5536),
     Rate(**SAID, run_id=None, window_s=60, rate_mtok_s=1, coverage_ratio=1, active_rate_mtok_s=None),
 ]
 
@@ -57,12 +57,15 @@ def one(store: Store, sql: str) -> Any:
 
 def test_the_columns_of_a_table_are_the_fields_of_its_event(store: Store) -> None:
     of_table = (
-        "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String} ORDER BY position"
+        "SELECT name, type, default_kind FROM system.columns WHERE database = currentDatabase() AND table = {table:String} "
+        "ORDER BY position"
     )
     for table, kind in STORED.items():
         rows = store.query(of_table, {"table": table}).rows
-        assert [name for name, _ in rows] == ["event_id", *kind.model_fields], table
-        for (name, column), field in zip(rows, shape(kind).schema, strict=True):
+        assert rows.pop() == ("event_id", "String", "ALIAS")
+        assert [name for name, _, _ in rows] == list(kind.model_fields), table
+        for (name, column, default), field in zip(rows, shape(kind).schema, strict=True):
+            assert default == "", (table, name)
             assert ("Nullable" in column and not column.startswith("Array")) == field.nullable, (table, name)
             plain = column.replace("LowCardinality(", "").replace("Nullable(", "").rstrip(")")
             assert plain.startswith(COLUMN_OF[re.split(r"[<(\[]", str(field.type))[0]]), (table, name, column)
@@ -91,27 +94,60 @@ def test_every_event_of_each_class_reads_back_as_it_was(store: Store) -> None:
     assert {event.table for event in ONE_OF_EACH} == set(STORED)
     store.write(ONE_OF_EACH)
     for event in ONE_OF_EACH:
-        row = store.query(f"SELECT * FROM {event.table}").dicts()[0]
+        row = store.query(f"SELECT * FROM {VIEW_OF[event.table]}").dicts()[0]
+        assert list(row) == list(event.row())
         for name, value in event.row().items():
             said = list(value) if isinstance(value, tuple) else value
             assert repr(row[name]) == repr(said) or row[name] == said, (event.table, name)
 
 
+def test_the_store_computes_the_event_id_that_the_event_has(store: Store) -> None:
+    berlin = timezone(timedelta(hours=2))
+    times = [NOW.replace(microsecond=microsecond) for microsecond in (0, 1_499, 1_500, 999_500)]
+    times += [times[1].astimezone(berlin), datetime(1970, 1, 1, tzinfo=UTC)]
+    odd = {"source": 'ü "x" \\ \' \x1f\0🚀', "node": "", "place": "/runs/ä", "seq": 2**63}
+    given: list[Event] = [*ONE_OF_EACH]
+    for event in ONE_OF_EACH:
+        fields = {name: value for name, value in odd.items() if name in type(event).model_fields}
+        given.append(event.model_copy(update=fields | ({"run_id": "r2\x1f"} if isinstance(event, Row) else {})))
+    rate, epoch = ONE_OF_EACH[8], ONE_OF_EACH[7]
+    given += [rate.model_copy(update={"ts": ts, "window_s": 5 + i, "run_id": run}) for i, ts in enumerate(times) for run in (None, "r1")]
+    given += [epoch.model_copy(update={"attempt": -1, "epoch": 10**12, "take": 3})]
+    store.write(given)
+    for table, kind in STORED.items():
+        said = sorted(event.event_id for event in given if isinstance(event, kind))
+        for name in (table, VIEW_OF[table]):
+            assert [row[0] for row in store.query(f"SELECT event_id FROM {name} ORDER BY event_id").rows] == said, name
+
+
+def test_what_is_never_stored_is_bad_input(chdb_store: Store) -> None:
+    work = Work(**SAID, run_id="r1", attempt=1, duration_s=1, amount_mtok=1)
+    for event in (work, Settle(**SAID, place="/runs/a")):
+        with pytest.raises(BadInput, match="never stored"):
+            chdb_store.write([ONE_OF_EACH[0], event])
+    assert one(chdb_store, "SELECT count() FROM setting") == 0
+
+
+def test_columns_go_by_name_and_not_by_place() -> None:
+    given = {"node": "n", "source": "s", "seq": 1, "place": "/p", "session": 0, "schema_version": 1, "take": 0}
+    lacking = Incident.model_construct(**given, what="error")
+    with pytest.raises(BadInput, match="incident event"):
+        table(Incident, [lacking])
+    assert table(Incident, [ONE_OF_EACH[4], lacking.model_copy(update={"ts": NOW})]).to_pylist()[1] == {
+        **dict.fromkeys(Incident.model_fields), **given, "what": "error", "ts": NOW
+    }  # fmt: skip
+
+
+def test_a_column_of_one_value_is_that_value_in_every_row() -> None:
+    rows = table(Progress, [ONE_OF_EACH[1].model_copy(update={"seq": seq, "train_s": zero}) for seq, zero in ((1, 0.0), (2, -0.0))])
+    assert repr(rows["train_s"].to_pylist()) == "[0.0, -0.0]"
+    assert rows["seq"].to_pylist() == [1, 2] and rows["place"].to_pylist() == ["/runs/a"] * 2
+    assert rows["images"].to_pylist() == [None, None] and rows["session"].to_pylist() == [0, 0]
+
+
 def test_views_are_there_for_every_table(store: Store) -> None:
     store.write(ONE_OF_EACH)
-    views = [
-        "settings",
-        "progresses",
-        "evaluations",
-        "result_rows",
-        "incidents",
-        "source_states",
-        "runs",
-        "epochs",
-        "works",
-        "rates",
-    ]
-    assert [one(store, f"SELECT count() FROM {view}") for view in views] == [1] * len(STORED)
+    assert [one(store, f"SELECT count() FROM {view}") for view in VIEW_OF.values()] == [1] * len(STORED)
 
 
 def test_d1_the_same_batch_three_times_is_one_row(store: Store) -> None:
@@ -119,7 +155,7 @@ def test_d1_the_same_batch_three_times_is_one_row(store: Store) -> None:
         store.write(ONE_OF_EACH)
     for event in ONE_OF_EACH:
         assert one(store, f"SELECT count() FROM {event.table} FINAL") == 1
-    assert one(store, "SELECT sum(amount_mtok) FROM works") == 6.5536
+    assert one(store, "SELECT sum(size_bytes) FROM source_states") == 10
 
 
 def test_d1_two_nodes_with_the_same_path_keep_their_own_facts(store: Store) -> None:
@@ -138,14 +174,12 @@ def test_d3_nan_stays_nan_and_unknown_stays_null(store: Store) -> None:
 
 def test_d6_a_naive_time_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="zone"):
-        Work(**{**SAID, "ts": datetime(2026, 3, 29, 2, 30)}, run_id="r1", attempt=1, duration_s=1, amount_mtok=1)
-    slipped_in = Work.model_construct(
-        **{**SAID, "ts": datetime(2026, 3, 29, 2, 30)}, schema_version=1, run_id="r1", attempt=1, duration_s=1.0, amount_mtok=1.0
-    )
+        Incident(**{**FACT, "ts": datetime(2026, 3, 29, 2, 30)}, what="completed")
+    slipped_in = ONE_OF_EACH[4].model_copy(update={"ts": datetime(2026, 3, 29, 2, 30)})
     good = ONE_OF_EACH[8]
     with pytest.raises(BadInput, match="zone"):
         store.write([good, slipped_in])
-    assert one(store, "SELECT count() FROM works") == 0
+    assert one(store, "SELECT count() FROM rates") == one(store, "SELECT count() FROM incidents") == 0
 
 
 def test_d6_milliseconds_are_rounded_and_zones_become_utc(store: Store) -> None:
@@ -237,17 +271,17 @@ def test_an_answer_without_rows_still_has_its_columns(store: Store) -> None:
 def test_several_threads_may_use_it(store: Store) -> None:
     def write_and_read(part: int) -> None:
         for seq in range(5):
-            store.write([Work(**{**SAID, "seq": part * 10 + seq}, run_id="r1", attempt=1, duration_s=1, amount_mtok=1.0)])
-            assert one(store, f"SELECT count() FROM works WHERE seq BETWEEN {part * 10} AND {part * 10 + 9}") == seq + 1
+            store.write([Incident(**{**FACT, "seq": part * 10 + seq}, what="completed")])
+            assert one(store, f"SELECT count() FROM incidents WHERE seq BETWEEN {part * 10} AND {part * 10 + 9}") == seq + 1
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write_and_read, range(4)))
-    assert one(store, "SELECT count() FROM works") == 20
+    assert one(store, "SELECT count() FROM incidents") == 20
 
 
 def test_a_batch_over_many_months_is_no_error(store: Store) -> None:
     months = [NOW.replace(year=2000 + i // 12, month=1 + i % 12) for i in range(150)]
-    store.write([ONE_OF_EACH[9].model_copy(update={"ts": ts}) for ts in months])
+    store.write([ONE_OF_EACH[8].model_copy(update={"ts": ts}) for ts in months])
     assert one(store, "SELECT count() FROM rates") == 150
 
 

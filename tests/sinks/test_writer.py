@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from yolometer_core.errors import BadInput, BadStore, StoreUnavailable
-from yolometer_core.events import Event, Work
+from yolometer_core.events import Event, Incident
 from yolometer_sinks.stores._base import Store, Table
 from yolometer_sinks.writer import Writer
 
 
-def work(seq: int) -> Work:
-    return Work(
-        ts=datetime(2026, 3, 1, tzinfo=UTC), node="n", source="s", seq=seq, run_id="r", attempt=1, duration_s=1, amount_mtok=1
-    )
+def said(seq: int) -> Incident:
+    return Incident(ts=datetime(2026, 3, 1, tzinfo=UTC), node="n", source="s", seq=seq, place="/p", what="completed", batch=1)
 
 
 class ListStore:
@@ -57,11 +55,11 @@ def writer(store: Store, pauses: list[float] | None = None, **settings: Any) -> 
 def test_it_writes_by_size_and_when_told() -> None:
     store = ListStore()
     w = writer(store, max_rows=3)
-    w.add([work(1), work(2)])
+    w.add([said(1), said(2)])
     assert store.rows == [] and w.held == 2
-    w.add([work(3), work(4)])
+    w.add([said(3), said(4)])
     assert store.rows == [1, 2, 3, 4] and store.calls == 2 and w.held == 0
-    w.add([work(5)])
+    w.add([said(5)])
     w.flush()
     assert store.rows == [1, 2, 3, 4, 5] and w.written == 5
     w.flush()
@@ -71,7 +69,7 @@ def test_it_writes_by_size_and_when_told() -> None:
 def test_it_waits_for_a_store_that_is_away() -> None:
     store, pauses = ListStore(away=3), list[float]()
     w = writer(store, pauses, attempts=5)
-    w.add([work(1)])
+    w.add([said(1)])
     w.flush()
     assert store.rows == [1] and pauses == [0.2, 0.4, 0.8] and w.last_error is None
 
@@ -79,7 +77,7 @@ def test_it_waits_for_a_store_that_is_away() -> None:
 def test_the_pauses_have_jitter_and_an_end() -> None:
     pauses = list[float]()
     w = Writer(ListStore(away=99), attempts=10, sleep=pauses.append, random_ratio=lambda: 0.0)
-    w.add([work(1)])
+    w.add([said(1)])
     with pytest.raises(StoreUnavailable):
         w.flush()
     assert pauses[0] == 0.1 and pauses[-1] == 5.0 and len(pauses) == 9
@@ -88,14 +86,14 @@ def test_the_pauses_have_jitter_and_an_end() -> None:
 def test_it_holds_what_it_could_not_write_and_refuses_what_does_not_fit() -> None:
     store = ListStore(away=100)
     w = writer(store, max_rows=2, max_held=4, attempts=2)
-    w.add([work(1), work(2)])
-    w.add([work(3), work(4)])
+    w.add([said(1), said(2)])
+    w.add([said(3), said(4)])
     assert w.held == 4 and isinstance(w.last_error, StoreUnavailable)
     with pytest.raises(StoreUnavailable, match="no room for more"):
-        w.add([work(5)])
+        w.add([said(5)])
     assert w.held == 4
     store.away = 0
-    w.add([work(5)])
+    w.add([said(5)])
     w.flush()
     assert store.rows == [1, 2, 3, 4, 5] and w.held == 0
 
@@ -103,7 +101,7 @@ def test_it_holds_what_it_could_not_write_and_refuses_what_does_not_fit() -> Non
 def test_a_bad_event_goes_to_the_dead_letters_alone() -> None:
     store, dead = ListStore(bad=[3, 7]), list[int]()
     w = writer(store, max_rows=10, reject=lambda event, error: dead.append(event.seq))
-    w.add([work(seq) for seq in range(10)])
+    w.add([said(seq) for seq in range(10)])
     assert sorted(store.rows) == [0, 1, 2, 4, 5, 6, 8, 9] and dead == [3, 7]
     assert (w.written, w.rejected, w.held) == (8, 2, 0)
 
@@ -111,7 +109,7 @@ def test_a_bad_event_goes_to_the_dead_letters_alone() -> None:
 def test_without_dead_letters_a_bad_event_is_raised_and_nothing_is_lost() -> None:
     w = writer(ListStore(bad=[1]), max_rows=2)
     with pytest.raises(BadInput):
-        w.add([work(0), work(1)])
+        w.add([said(0), said(1)])
     assert w.held == 2
 
 
@@ -123,7 +121,7 @@ def test_a_store_that_contradicts_is_not_retried() -> None:
 
     store = Edited()
     w = writer(store)
-    w.add([work(1)])
+    w.add([said(1)])
     with pytest.raises(BadStore):
         w.flush()
     assert store.calls == 1 and w.held == 1
@@ -134,7 +132,7 @@ def test_settings_that_cannot_work() -> None:
         with pytest.raises(ValueError, match="max_rows"):
             writer(ListStore(), max_rows=max_rows, max_held=max_held, attempts=attempts)
     with pytest.raises(ValueError, match="at once"):
-        writer(ListStore(), max_rows=1, max_held=1).add([work(1), work(2)])
+        writer(ListStore(), max_rows=1, max_held=1).add([said(1), said(2)])
 
 
 def test_a_list_is_a_store() -> None:
@@ -144,7 +142,7 @@ def test_a_list_is_a_store() -> None:
 def test_on_a_real_store(store: Store) -> None:
     w = Writer(store, max_rows=50)
     for seq in range(120):
-        w.add([work(seq)])
-    assert store.query("SELECT count() FROM works").rows == [(100,)]
+        w.add([said(seq)])
+    assert store.query("SELECT count() FROM incidents").rows == [(100,)]
     w.flush()
-    assert store.query("SELECT count(), sum(amount_mtok) FROM works").rows == [(120, 120.0)]
+    assert store.query("SELECT count(), sum(batch) FROM incidents").rows == [(120, 120)]

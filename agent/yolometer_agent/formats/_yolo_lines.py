@@ -50,17 +50,28 @@ class Frame(NamedTuple):
     bar: Bar
 
 
+def _plain_number(text: str) -> float | None:
+    """A number of nothing but digits and a point, sooner than by a pattern."""
+    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() else None
+
+
+def _loss(text: str) -> float | None:
+    plain = _plain_number(text)
+    return number(text) if plain is None else plain
+
+
 def bar_of(text: str) -> Bar | None:
     """Read `33% ━━─ 1/3 2.7it/s 0.3s<0.7s`, `33%|███ | 1/3 [00:00<00:00, 3.1it/s]` or `33%|███ | 1/3 00:00`."""
     found = _BAR.search(text[:LONGEST_LINE])
     if not found:
         return None
     done, total, rest = int(found["done"]), int(found["total"]), found["rest"]
-    timed = _TQDM.search(rest) or _PLAIN.match(rest) or _OWN.search(rest)
+    timed = ("[" in rest and _TQDM.search(rest)) or _PLAIN.match(rest) or _OWN.search(rest)
     if not timed:
         return Bar(done, total)
     printed = timed["elapsed"]
-    elapsed = clock_s(printed)
+    elapsed = _plain_number(printed[:-1]) if printed.endswith("s") else None
+    elapsed = clock_s(printed) if elapsed is None else elapsed
     if elapsed is None:
         return Bar(done, total)
     resolution = 0.1 if printed.endswith("s") else 1.0
@@ -86,11 +97,6 @@ def _split(values: str, columns: int | None) -> list[str]:
         if len(values) == width * columns:
             return [values[at : at + width].strip() for at in range(0, len(values), width)]
     return parts
-
-
-def _loss(text: str) -> float | None:
-    """`number`, sooner where there is nothing but digits and a point."""
-    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() else number(text)
 
 
 def frame_of(text: str, columns: int | None = None) -> Frame | None:

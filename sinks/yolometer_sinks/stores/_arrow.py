@@ -58,9 +58,11 @@ def tables(events: Sequence[Event]) -> dict[str, Any]:
     cannot be a row: a naive time, a year outside 1970 to 2261, a number that its column cannot hold. Raises it too for a class
     that is never stored.
     """
-    groups: dict[type[Event], list[Event]] = {}
-    for event in events:
-        groups.setdefault(type(event), []).append(event)
+    kinds = dict.fromkeys(map(type, events))
+    if len(kinds) == 1:
+        groups = dict.fromkeys(kinds, events)
+    else:
+        groups = {kind: [event for event in events if type(event) is kind] for kind in kinds}
     return {kind.table: table(kind, group) for kind, group in groups.items()}
 
 
@@ -71,7 +73,7 @@ def table(kind: type[Event], events: Sequence[Event]) -> Any:
     form = shape(kind)
     try:
         columns = _columns(kind, events)
-        if issubclass(kind, Row) and len(set(zip(*(columns[name] for name in kind.identity), strict=True))) < len(events):
+        if issubclass(kind, Row) and _may_repeat([columns[name] for name in kind.identity]):
             columns = _columns(kind, _newest(kind, events))
         arrays = [build(columns[name]) for name, build in form.builds.items()]
         built = pa.Table.from_arrays(arrays, schema=form.schema)
@@ -90,13 +92,19 @@ def _columns(kind: type[Event], events: Sequence[Event]) -> dict[str, list[Any]]
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for begin in range(0, len(events), _CHUNK):
         said = [event.__dict__ for event in events[begin : begin + _CHUNK]]
-        if {next(reversed(fields)) for fields in said} == {names[-1]}:
+        if set(map(next, map(reversed, said))) == {names[-1]}:
             parts = zip(*[fields.values() for fields in said], strict=True)
         else:
             parts = ([fields[name] for fields in said] for name in names)
         for column, part in zip(columns.values(), parts, strict=True):
             column.extend(part)
     return columns
+
+
+def _may_repeat(identity: Sequence[Sequence[Any]]) -> bool:
+    """Whether two rows may have the same identity. Hashes take a third of the time of the values themselves, and no two equal
+    values differ in them."""
+    return len(set(map(hash, zip(*identity, strict=True)))) < len(identity[0])
 
 
 def _newest(kind: type[Row], events: Sequence[Event]) -> list[Event]:

@@ -219,7 +219,8 @@ def _lost(training: Training, last: Session, line: Line) -> bool:
         return False
     if training.table is not None or _nan(last):
         return True
-    return line.evaluation is None
+    # a log that tells whole epochs tells no validation and no end either
+    return line.evaluation is None and last.settings.get("end_line") is not False
 
 
 def _attempts(training: Training, rows: _Rows) -> tuple[int | None, bool]:

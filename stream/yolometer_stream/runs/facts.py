@@ -5,7 +5,6 @@ Everything here is idempotent: the same fact again, or an older one, changes not
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from yolometer_core.events import Evaluation, Fact, Incident, Progress, ResultRow, Setting, SourceState
@@ -75,8 +74,3 @@ def _progress(session: State, event: Progress, fields: dict[str, Any], stamp: fl
             return
     entry["first_ts"] = stamp
     tries.append(entry)
-
-
-def when(stamp: float | None, like: datetime) -> datetime | None:
-    """A remembered time stamp as a time in the zone of `like`."""
-    return None if stamp is None else datetime.fromtimestamp(stamp, like.tzinfo)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from _cut import CASES, facts_of, fields
 from hypothesis import given
 from hypothesis import strategies as st
 
+from yolometer_agent.formats import settings_yaml
+from yolometer_agent.formats._base import Format
 from yolometer_agent.formats.settings_yaml import FORMAT, settings_of
 from yolometer_core.events import Setting
 
@@ -160,6 +166,39 @@ def test_train_size_is_first_in_opt() -> None:
 )
 def test_what_is_no_settings_file_says_nothing(document: bytes) -> None:
     assert facts_of(FORMAT, document) == []
+
+
+@pytest.fixture(params=["libyaml", "pure"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Format]:
+    """The format with PyYAML as it is here, and without libyaml."""
+    if request.param == "libyaml":
+        yield FORMAT
+        return
+    with monkeypatch.context() as patch:
+        patch.delattr(yaml, "CSafeLoader", raising=False)
+        spec = importlib.util.spec_from_file_location("settings_yaml_pure", settings_yaml.__file__)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        assert yaml.SafeLoader in module._Loader.__mro__
+        yield module.FORMAT
+
+
+def test_with_and_without_libyaml(either: Format) -> None:
+    for path in sorted((CASES / "settings_yaml").glob("*.yaml")):
+        assert facts_of(either, path.read_bytes()) == facts_of(FORMAT, path.read_bytes())
+    known = b"task: detect\nmode: train\nmodel: yolo11n.pt\n"
+    for deep in (14, 15, 16, 17):
+        document = known + b"x: " + b"[" * deep + b"]" * deep + b"\n"
+        assert bool(facts_of(either, document)) == (deep <= 15), deep
+    for deep in (14, 15):
+        document = known + b"x: " + b"[" * deep + b"1" + b"]" * deep + b"\n"
+        assert bool(facts_of(either, document)) == (deep <= 14), deep
+    for hurt in (b"x: &a [1]\ny: *a\n", b"x: !!python/name:os.system\n", b"x: " + b"{a: " * 5000, b"x: " + b"[" * 100_000):
+        assert facts_of(either, known + hurt) == []
+    [found] = fields(facts_of(either, known + b"name: 2026-13-45\n"), Setting)
+    assert found["name"] == "2026-13-45"
 
 
 def test_a_name_may_look_like_a_date() -> None:
