@@ -23,6 +23,7 @@ POLL_S = 0.25
 SETTLE_S = 1.0
 STORE_S = 10.0
 SCAN_S = 5.0
+SCAN_SHARE = 50
 MOST_WAITING = 50_000
 
 
@@ -119,6 +120,7 @@ class _Loop:
     ) -> None:
         self._agent, self._box, self._checkpoint, self._beat, self._clock = agent, box, checkpoint, beat, clock
         self._next_scan = self._next_settle = self._next_store = clock()
+        self._scan_s = SCAN_S
         self._dirty = False
         self._next_save = clock()
         self._problem: str | None = None
@@ -127,10 +129,12 @@ class _Loop:
     def round(self) -> None:
         """One round. Steps back of the clock only make it wait once more."""
         now = self._clock()
-        scanning = now >= self._next_scan or self._next_scan - now > SCAN_S
+        scanning = now >= self._next_scan or self._next_scan - now > self._scan_s
         if scanning:
-            self._next_scan = now + SCAN_S
             self._agent.scan()
+            # a tree of many files takes long to look through: then it is done so seldom that it stays a small part of the time
+            self._scan_s = max(SCAN_S, SCAN_SHARE * (self._clock() - now))
+            self._next_scan = now + self._scan_s
         if self._problem is None or self._box.waiting < MOST_WAITING:
             facts, self.busy = self._agent.poll()
             self._take(facts)

@@ -58,7 +58,9 @@ def test_other_hosts_and_paths_are_refused(chdb_store: Store) -> None:
             assert answer.read() == b"ok\n"
         with urllib.request.urlopen(f"{home}/runs.json") as answer:
             assert json.load(answer) == {"runs": []}
-        refused = (("/", {"Host": f"evil.example:{port}"}, 403), ("/nothing", {}, 404), ("/roi/nothing.json", {}, 400))
+        evil = {"Host": f"evil.example:{port}"}
+        none: dict[str, str] = {}
+        refused = (("/", evil, 403), ("/nothing", none, 404), ("/roi/nothing.json", none, 400))
         for path, headers, code in refused:
             with pytest.raises(urllib.error.HTTPError) as caught:
                 urllib.request.urlopen(urllib.request.Request(home + path, headers=headers))

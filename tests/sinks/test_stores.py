@@ -13,9 +13,24 @@ import pytest
 
 from yolometer_core import events
 from yolometer_core.errors import BadInput, BadStore, BadUsage
-from yolometer_core.events import Epoch, Evaluation, Event, Incident, Progress, Rate, ResultRow, Row, Run, Setting, Settle, SourceState, Work
+from yolometer_core.events import (
+    Epoch,
+    Evaluation,
+    Event,
+    Incident,
+    Progress,
+    Rate,
+    ResultRow,
+    Row,
+    Run,
+    Setting,
+    Settle,
+    SourceState,
+    Work,
+)
 from yolometer_sinks.open_store import open_store
-from yolometer_sinks.stores._arrow import shape, table
+from yolometer_sinks.stores import _arrow
+from yolometer_sinks.stores._arrow import shape
 from yolometer_sinks.stores._base import Store
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -111,7 +126,8 @@ def test_the_store_computes_the_event_id_that_the_event_has(store: Store) -> Non
         fields = {name: value for name, value in odd.items() if name in type(event).model_fields}
         given.append(event.model_copy(update=fields | ({"run_id": "r2\x1f"} if isinstance(event, Row) else {})))
     rate, epoch = ONE_OF_EACH[8], ONE_OF_EACH[7]
-    given += [rate.model_copy(update={"ts": ts, "window_s": 5 + i, "run_id": run}) for i, ts in enumerate(times) for run in (None, "r1")]
+    for i, ts in enumerate(times):
+        given += [rate.model_copy(update={"ts": ts, "window_s": 5 + i, "run_id": run_id}) for run_id in (None, "r1")]
     given += [epoch.model_copy(update={"attempt": -1, "epoch": 10**12, "take": 3})]
     store.write(given)
     for table, kind in STORED.items():
@@ -132,14 +148,15 @@ def test_columns_go_by_name_and_not_by_place() -> None:
     given = {"node": "n", "source": "s", "seq": 1, "place": "/p", "session": 0, "schema_version": 1, "take": 0}
     lacking = Incident.model_construct(**given, what="error")
     with pytest.raises(BadInput, match="incident event"):
-        table(Incident, [lacking])
-    assert table(Incident, [ONE_OF_EACH[4], lacking.model_copy(update={"ts": NOW})]).to_pylist()[1] == {
+        _arrow.table(Incident, [lacking])
+    assert _arrow.table(Incident, [ONE_OF_EACH[4], lacking.model_copy(update={"ts": NOW})]).to_pylist()[1] == {
         **dict.fromkeys(Incident.model_fields), **given, "what": "error", "ts": NOW
     }  # fmt: skip
 
 
 def test_a_column_of_one_value_is_that_value_in_every_row() -> None:
-    rows = table(Progress, [ONE_OF_EACH[1].model_copy(update={"seq": seq, "train_s": zero}) for seq, zero in ((1, 0.0), (2, -0.0))])
+    told = [ONE_OF_EACH[1].model_copy(update={"seq": seq, "train_s": zero}) for seq, zero in ((1, 0.0), (2, -0.0))]
+    rows = _arrow.table(Progress, told)
     assert repr(rows["train_s"].to_pylist()) == "[0.0, -0.0]"
     assert rows["seq"].to_pylist() == [1, 2] and rows["place"].to_pylist() == ["/runs/a"] * 2
     assert rows["images"].to_pylist() == [None, None] and rows["session"].to_pylist() == [0, 0]

@@ -30,6 +30,7 @@ _NAN = re.compile(r"Loss NaN/Inf detected \(attempt \d+/\d+\), recovering")
 _ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit))\b(?::\s?(.*))?$")
 _FINISHED_ALREADY = re.compile(r"training to \d+ epochs is finished, nothing to resume")
 _RANK = re.compile(r"^\[rank\d+\]:\s*")
+_DRAWN = re.compile(rb"\d%[^/]*?\b(\d{1,9})/(\d{1,9})\b")
 _FEWEST, _MOST = 8, 512
 """How many records are compared at once."""
 _WHOLE = ("]", "s", *"0123456789")
@@ -122,15 +123,18 @@ class YoloConsole:
     def _frame(self, state: State, text: str, record: bytes, before: bytes | None = None) -> list[Found] | None:
         """Move the bar; None when the text is no frame. Says Progress when the epoch is complete."""
         frame = lines.frame_of(text, state["columns"])
-        if before is not None and not (frame and self._fills(state, frame)):
+        if before is not None and not (frame and self._fills(state, frame, before)):
             self._frame(state, plain(before), before)
         return None if frame is None else self._move(state, frame, text, record)
 
-    def _fills(self, state: State, frame: lines.Frame) -> bool:
-        """Whether a frame fills the bar that is under way, so that the frame before it adds nothing."""
+    def _fills(self, state: State, frame: lines.Frame, before: bytes) -> bool:
+        """Whether a frame fills the bar that is under way and the one before it only moved it on, so that it adds nothing."""
         bar, drawn = state["bar"], frame.bar
         same = frame.epoch + 1 - state["base"] == bar["epoch"] and frame.width_px == bar["width"] and not bar["varied"]
-        return bool(same and not bar["over"] and drawn.done == drawn.total == bar["total"])
+        if not same or bar["over"] or not drawn.done == drawn.total == bar["total"]:
+            return False
+        moved = _DRAWN.search(before)
+        return bool(moved and int(moved[2]) == drawn.total and bar["done"] <= int(moved[1]) < drawn.total)
 
     def _move(self, state: State, frame: lines.Frame, text: str, record: bytes) -> list[Found]:
         epoch = frame.epoch + 1 - state["base"]
