@@ -68,8 +68,9 @@ def by_loop(path: str) -> int:
 
 
 def by_follow(path: str, seconds: float) -> dict[str, float]:
-    """Follow a growing file as `up` does, every 250 ms; return percent of a core and memory."""
+    """Follow a growing file as often as `up` does; return percent of a core and memory."""
     from yolometer.box import formats
+    from yolometer.up import POLL_S
     from yolometer_agent.reader import Reader
 
     reader = Reader(Path(path), formats(), node="bench", place="bench:/", source="log")
@@ -78,9 +79,10 @@ def by_follow(path: str, seconds: float) -> dict[str, float]:
     begun_s, cpu_s, events = time.monotonic(), time.process_time(), 0
     while (now_s := time.monotonic()) - begun_s < seconds:
         events += len(reader.poll()[0])
-        time.sleep(0.25)
+        time.sleep(POLL_S)
     percent = 100 * (time.process_time() - cpu_s) / (now_s - begun_s)
-    return {"percent": percent, "events": events, "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"percent": percent, "events": events, "poll_s": POLL_S, "rss_mb": memory}
 
 
 def by_rsyslog(program: str, log: Path, folder: Path) -> float | None:
@@ -152,7 +154,9 @@ def idle(folder: Path, seconds: float) -> None:
                 at = due
             time.sleep(0.01)
     said = json.loads(child.stdout.read()) if child.stdout else {}
-    print(f"\nfollowing 80 frames/s for {seconds:g} s, a look every 250 ms: {said['events']:.0f} events, {said['rss_mb']:.0f} MB")
+    rhythm = f"a look every {1000 * said['poll_s']:.0f} ms"
+    print(f"\nfollowing 80 frames/s for {seconds:g} s, {rhythm}:")
+    print(f"  {said['events']:.0f} events, {said['rss_mb']:.0f} MB")
     print(f"  {said['percent']:.2f} % of a core   {verdict(said['percent'], IDLE_PERCENT, at_most=True)}")
 
 

@@ -69,7 +69,8 @@ class Reader:
         if self.format is None:
             return UNKNOWN if self.silent else None
         passed = self._follow.long_records
-        return f"Lines longer than {MAX_RECORD_BYTES >> 10} KiB were passed over ({passed}); the rest was read." if passed else None
+        too_long = f"Lines longer than {MAX_RECORD_BYTES >> 10} KiB were passed over ({passed}); the rest was read."
+        return too_long if passed else None
 
     @property
     def role(self) -> Role | None:

@@ -19,7 +19,7 @@ from yolometer_core.events import Run
 from yolometer_sinks.stores._base import Store
 from yolometer_stream.runs.rows import Terms
 
-POLL_S = 0.25
+POLL_S = 0.5
 SETTLE_S = 1.0
 STORE_S = 10.0
 SCAN_S = 5.0

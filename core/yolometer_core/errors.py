@@ -6,6 +6,7 @@ YolometerError
 │   ├── BadInput       a file, line, row or event cannot be understood
 │   ├── BadUsage       the command was called in a way that cannot work
 │   └── BadStore       the stored data contradicts what the program expects (damage, edited migration)
+│       └── EmptyStore     the store is there and has no tables yet
 └── Unavailable    retried with back-off: the outside world is not there right now, nothing is lost
     └── StoreUnavailable   a store is away, locked by another process, or out of space
 
@@ -37,6 +38,10 @@ class BadUsage(Bad):
 
 class BadStore(Bad):
     """The store answers, but its content contradicts the program (damage, an edited migration)."""
+
+
+class EmptyStore(BadStore):
+    """The store is there and has no tables yet: a migration makes them."""
 
 
 class Unavailable(YolometerError):

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress, count, repeat
-from operator import itemgetter, ne
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from yolometer_agent.formats import _yolo_lines as lines
 from yolometer_agent.formats._base import Found, State
 from yolometer_agent.formats._text import plain
+from yolometer_agent.formats._yolo_bar import Redraw, giga, measure, version
 from yolometer_agent.formats._yolo_settings import settings_in
 from yolometer_core.events import Evaluation, Incident, Progress, Setting
 
@@ -94,14 +93,14 @@ class YoloConsole:
         again = {**state, "bar": None if state["bar"] is None else dict(state["bar"]), "takes": list(state["takes"])}
         return self._move(again, frame, text, record) or [self._progress(again)]
 
-    def _same_bar(self, state: State) -> _Redraw | None:
+    def _same_bar(self, state: State) -> Redraw | None:
         """How to know the redraws of the bar that is under way; None when every record has to be read."""
         bar = state["bar"]
         if not bar or bar["complete"] or bar["width"] is None or state["phase"] != "train":
             return None
         lead, end = bar["lead"].encode("latin-1"), f" {bar['total']}/{bar['total']} ".encode()
         # an epoch may be called as a full bar is: then every redraw has to be read
-        return None if not lead or end in lead else _Redraw(lead, f" {bar['width']}:".encode(), end, bar.get("size_at", 0))
+        return None if not lead or end in lead else Redraw(lead, f" {bar['width']}:".encode(), end, bar.get("size_at", 0))
 
     def _record(self, state: State, text: str, record: bytes, before: bytes | None) -> list[Found]:
         """What a record says; `before` is the redraw before it, which was not read yet."""
@@ -157,10 +156,10 @@ class YoloConsole:
         at = record.find(label)
         lead = record[: at + len(label)].decode("latin-1") if at >= 0 else ""
         bar |= {"lead": lead, "done": frame.bar.done, "total": frame.bar.total,
-                "last": frame.last, "losses": list(frame.values), "memory": round(frame.memory_g * _giga(state, text)) or None,
+                "last": frame.last, "losses": list(frame.values), "memory": round(frame.memory_g * giga(state, text)) or None,
                 "elapsed": frame.bar.elapsed_s, "resolution": frame.bar.resolution_s}  # fmt: skip
         if frame.width_px is not None:
-            _measure(bar, frame.width_px)
+            measure(bar, frame.width_px)
             bar["size_at"] = max(record.find(f" {frame.width_px}:".encode(), at), 0)
         if frame.bar.done != frame.bar.total or not frame.bar.total:
             return said
@@ -339,64 +338,10 @@ class YoloConsole:
     def _setting(self, state: State, fields: dict[str, Any]) -> Found:
         state["framework"] = fields.get("framework") or state["framework"]
         if "framework_version" in fields:
-            state["version"] = _version(fields["framework_version"])
+            state["version"] = version(fields["framework_version"])
         return Found(Setting, {"role": "console", **fields, "framework": state["framework"]}, state["session"])
 
     def _new_session(self, state: State) -> list[Found]:
         pending, left = state["pending"], self._left(state)
         state |= {**self.start(), "session": state["session"] + 1}
         return [*left, *([self._setting(state, pending)] if pending else [])]
-
-
-class _Redraw(NamedTuple):
-    """A bar as bytes: what its redraws begin with, the size of the batches, how a full one ends, where the size stood last."""
-
-    lead: bytes
-    size: bytes
-    end: bytes
-    at: int
-
-    def redraws(self, records: Sequence[bytes]) -> int:
-        """How many of the records, from the first on, redraw the bar with the size at the same place and do not fill it.
-
-        A call in Python for each record costs more than all else, so the records are compared as a whole.
-        """
-        lead, size = self.lead, self.size
-        heads = list(map(itemgetter(slice(len(lead))), records))
-        if heads.count(lead) < len(heads):
-            records = records[: next(compress(count(), map(ne, heads, repeat(lead))))]
-        sizes = list(map(itemgetter(slice(self.at, self.at + len(size))), records))
-        if sizes.count(size) < len(sizes):
-            records = records[: next(compress(count(), map(ne, sizes, repeat(size))))]
-        together = b"\n".join(records)
-        full = together.find(self.end)
-        return len(records) if full < 0 else together.count(b"\n", 0, full)
-
-    def again(self, record: bytes) -> bool:
-        """Whether the record redraws the bar with the size at any place, and does not fill it."""
-        return record.startswith(self.lead) and self.size in record and self.end not in record
-
-
-def _giga(state: State, text: str) -> float:
-    """Bytes of the G that the memory column counts in: Ultralytics prints GiB from 8.3.76 on, everything else GB."""
-    drawn_by_itself = "━" in text or "─" in text
-    return 2.0**30 if drawn_by_itself or (state["framework"] == "ultralytics" and state["version"] >= [8, 3, 76]) else 1e9
-
-
-def _version(text: str) -> list[int]:
-    return [int(part) for part in text.split(".")[:3] if part.isdigit()]
-
-
-def _measure(bar: dict[str, Any], width_px: int) -> None:
-    """Keep the sum of W x W over the iterations so far. Not every batch is drawn, so with varying sizes it is an estimate:
-    the iterations since the last redraw count as the size it shows, but the first, whose size the bar shows at 0."""
-    if bar["width"] is not None and bar["width"] != width_px:
-        bar["varied"] = True
-    bar["width"] = width_px
-    passed = bar["done"] - bar["upto"]
-    if bar["done"] == 0:
-        bar["first"] = width_px
-    elif passed > 0:
-        ahead = bar["first"] if bar["upto"] == 0 and bar["first"] else width_px
-        bar["px2"] += ahead * ahead + (passed - 1) * width_px * width_px
-        bar["upto"] = bar["done"]

@@ -127,7 +127,6 @@ def header_columns(text: str) -> int | None:
 
 
 _VALIDATION = re.compile(r"^\s*(?P<names>(?:Class\s+Images\s+\S+|classes\s+top1_acc)\b.*?)\s*(?:…\s*)?:\s+(?=\d+%)")
-_VALIDATION_HEAD = re.compile(r"^\s*(?:Class\s+Images\s+\S+|classes\s+top1_acc)\b")
 
 
 def validation_bar(text: str) -> tuple[str, Bar] | None:
@@ -137,11 +136,6 @@ def validation_bar(text: str) -> tuple[str, Bar] | None:
         return None
     bar = bar_of(text[found.end() :])
     return (found["names"], bar) if bar else None
-
-
-def is_validation_head(text: str) -> bool:
-    """A validation bar or its column names alone."""
-    return bool(_VALIDATION_HEAD.match(text))
 
 
 _ALL = re.compile(r"^\s*all((?:\s+" + _VALUE + r")+)\s*$", re.I)

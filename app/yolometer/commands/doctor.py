@@ -15,7 +15,7 @@ import typer
 from yolometer import options, show
 from yolometer.box import closing, formats, operators
 from yolometer_agent.tail.writers import writers
-from yolometer_core.errors import YolometerError
+from yolometer_core.errors import EmptyStore, YolometerError
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Table
 from yolometer_sql.migrate import status
@@ -67,8 +67,11 @@ def _parts() -> str:
 
 def _store(url: str) -> str:
     with closing(open_store(url)) as opened:
-        pending = [f"{item.number:04d}_{item.name}" for item in status(opened) if item.state == "pending"]
         name = opened.name
+        try:
+            pending = [item for item in status(opened) if item.state == "pending"]
+        except EmptyStore:
+            return f"{name} is new: the next command makes its tables"
     wanting = f"; {len(pending)} migration(s) to apply: the next command does it"
     return f"{name} answers" + (wanting if pending else " and its tables are up to date")
 

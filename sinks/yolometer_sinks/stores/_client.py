@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from yolometer_core.errors import BadStore, BadUsage
+from yolometer_core.errors import BadUsage, EmptyStore
 from yolometer_core.events import Event
 from yolometer_sinks.stores._arrow import tables
 from yolometer_sinks.stores._base import Table
@@ -123,7 +123,7 @@ class ClientStore:
         if not self._ready:
             with foreign(self._name, self._secrets):
                 if not self._exists(client):
-                    raise BadStore(f"The store {self._name} has no tables yet; run `yolometer sql migrate`.")
+                    raise EmptyStore(f"The store {self._name} has no tables yet; run `yolometer sql migrate`.")
                 self._enter(client)
         return client
 
