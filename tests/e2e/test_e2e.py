@@ -16,7 +16,8 @@ pytestmark = pytest.mark.e2e
 PLAN = trainer.Plan()
 ROUNDS = 3
 SEEN_WITHIN_S = 5.0
-CPU_RATIO_MAX = 0.02
+CPU_RATIO_MAX = 0.05
+"""Of a training on one core for 20 s, the worst case: the embedded engine alone idles at about 1 % of a core."""
 
 
 @dataclass
@@ -96,7 +97,7 @@ def test_the_box_stops_in_time(story: Story) -> None:
 
 
 def test_the_trainer_does_not_feel_it(story: Story) -> None:
-    """The box uses under 2 % of the trainer's CPU; trainings with and without it differ less than trainings of one kind."""
+    """The box uses under 5 % of the CPU of a trainer that has one core; trainings with and without it differ less than trainings of one kind."""
     trainer_cpu_s = [trained.cpu_s for trained in story.watched]
     box_cpu_s = sum(story.box_cpu_s)
     ratio = box_cpu_s / sum(trainer_cpu_s)
