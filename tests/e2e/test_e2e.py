@@ -97,7 +97,7 @@ def test_the_box_stops_in_time(story: Story) -> None:
 
 
 def test_the_trainer_does_not_feel_it(story: Story) -> None:
-    """The box uses under 5 % of the CPU of a trainer that has one core; trainings with and without it differ less than trainings of one kind."""
+    """The box uses under 5 % of a trainer's CPU; trainings with and without it differ less than trainings of one kind."""
     trainer_cpu_s = [trained.cpu_s for trained in story.watched]
     box_cpu_s = sum(story.box_cpu_s)
     ratio = box_cpu_s / sum(trainer_cpu_s)
