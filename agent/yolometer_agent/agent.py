@@ -127,8 +127,7 @@ class Agent:
         """
         facts: list[Fact] = []
         more = False
-        names = list(self._sources) if paths is None else [str(path) for path in paths if str(path) in self._sources]
-        for name in sorted(names, key=lambda item: not item.endswith((".yaml", ".yml"))):
+        for name in sorted(self._followed_of(paths), key=lambda item: not item.endswith((".yaml", ".yml"))):
             source = self._sources[name]
             source.rest = 0 if resting else max(source.rest - 1, 0)
             if source.rest:
@@ -145,13 +144,16 @@ class Agent:
 
         With `digest` it is the last word for now: what no process holds open is not written.
         """
-        names = list(self._sources) if paths is None else [str(path) for path in paths if str(path) in self._sources]
         facts: list[Fact] = []
-        for name in names:
+        for name in self._followed_of(paths):
             source = self._sources[name]
             if source.settled and source.reader.format:
                 facts += source.reader.stands(self._open(source.reader, strict=digest), digest=digest)
         return facts
+
+    def _followed_of(self, paths: Iterable[Path] | None) -> list[str]:
+        """The names of the files that are followed: all, or those of `paths`."""
+        return list(self._sources) if paths is None else [str(path) for path in paths if str(path) in self._sources]
 
     def format_of(self, path: Path) -> str | None:
         """The format of a file that is followed; None when it is not known (yet)."""

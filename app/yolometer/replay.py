@@ -57,7 +57,6 @@ def replay(
 
 def _read(agent: Agent, box: Box, progress: Callable[[int, int, str], None]) -> Replayed:
     files = [path for path in agent.scan() if str(path) not in agent.skipped]
-    files.sort(key=lambda path: path.suffix not in (".yaml", ".yml"))
     folders: dict[Path, list[Path]] = {}
     for path in files:
         folders.setdefault(path.parent, []).append(path)

@@ -85,13 +85,11 @@ def _bar_s(line: Line) -> float | None:
 
 def _by_iterations(lines: list[Line]) -> float | None:
     """Logs that print the seconds of their iterations are exact."""
-    seconds = [_bar_s(line) for line in lines]
-    exact = all(line.progress and (line.progress.get("resolution_s") or 1.0) <= 1e-3 for line in lines)
-    if not exact:
+    if not lines or not all(line.progress and (line.progress.get("resolution_s") or 1.0) <= 1e-3 for line in lines):
         return None
     for line in lines:
         line.train_s = float(line.progress["train_s"]) if line.progress and line.progress.get("train_s") is not None else None
-    return None if any(line.train_s is None for line in lines) or not seconds else sum(line.train_s or 0.0 for line in lines)
+    return None if any(line.train_s is None for line in lines) else sum(line.train_s or 0.0 for line in lines)
 
 
 def _spread_bars(lines: list[Line]) -> None:
