@@ -15,7 +15,7 @@ from yolometer_agent.formats._base import Format
 from yolometer_agent.places import KnownSource
 from yolometer_agent.tail.checkpoint import Checkpoint
 from yolometer_core.errors import BadInput, YolometerError
-from yolometer_core.events import Event, Fact, Progress, Run, Settle, Work
+from yolometer_core.events import Event, Fact, Run, Settle
 from yolometer_core.parts import discover
 from yolometer_sinks.stores._base import Store
 from yolometer_sinks.writer import Writer
@@ -68,13 +68,6 @@ def told_by(store: Store) -> Callable[[str], Told]:
         return {"/".join(map(str, (run_id, *line))): ["", *line] for run_id, *line in (*runs, *epochs)}
 
     return told
-
-
-def keeps(event: Event) -> bool:
-    """Whether an event is a row of the store: progress inside an epoch and what only feeds other operators is not."""
-    if isinstance(event, Progress):
-        return event.epoch is None or event.iterations_done == event.iterations_total
-    return not isinstance(event, Work | Settle)
 
 
 class Box:
@@ -155,7 +148,7 @@ class Box:
         self.refused[event.source] = str(error)
 
     def _keep(self, events: list[Event]) -> None:
-        rows = [event for event in events if keeps(event)]
+        rows = [event for event in events if event.is_row]
         self.rows += len(rows)
         self._writer.add(rows)
 

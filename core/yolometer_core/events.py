@@ -48,12 +48,14 @@ class Event(BaseModel):
     """Base of all events: who said it (`node`, `source`, `seq`), when it happened (`ts`, UTC).
 
     `seq` is monotone per source and derived from the byte position, so the same line read twice gives the
-    same `seq` and the same `event_id`. What is not `stored` only passes between operators.
+    same `seq` and the same `event_id`. What is not `stored` only passes between operators; what has no `topic`
+    never leaves the operators that gave it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     table: ClassVar[str]
+    topic: ClassVar[str | None] = None
     stored: ClassVar[bool] = True
     identity: ClassVar[tuple[str, ...]] = ("node", "source", "seq")
 
@@ -78,6 +80,11 @@ class Event(BaseModel):
         said = "\x1f".join([self.table, *[_text(fields[name]) for name in self.identity]])
         return hashlib.md5(said.encode(), usedforsecurity=False).hexdigest()
 
+    @property
+    def is_row(self) -> bool:
+        """Whether a store keeps it."""
+        return self.stored
+
     def row(self) -> dict[str, Any]:
         """The row of this event: its fields by name, then `event_id`."""
         return {**{name: getattr(self, name) for name in type(self).model_fields}, "event_id": self.event_id}
@@ -86,6 +93,7 @@ class Event(BaseModel):
 class Fact(Event):
     """What an agent read from one source of one place."""
 
+    topic: ClassVar[str | None] = "fact"
     identity: ClassVar[tuple[str, ...]] = ("place", "source", "seq")
 
     place: str
@@ -159,6 +167,11 @@ class Progress(Fact):
     images_per_s: float | None = None
     train_s: float | None = None
     resolution_s: float | None = None
+
+    @property
+    def is_row(self) -> bool:
+        """Progress inside an epoch only feeds operators: the row is the whole epoch."""
+        return self.epoch is None or self.iterations_done == self.iterations_total
 
 
 class Evaluation(Fact):
@@ -246,9 +259,15 @@ class Settle(Event):
 class Row(Event):
     """What an operator says about one run. `version` grows with knowledge: the highest version of a row holds."""
 
+    topic: ClassVar[str | None] = "run"
+
     run_id: str
     version: int = Field(ge=0)
     is_deleted: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.run_id
 
 
 class Run(Row):
@@ -353,6 +372,7 @@ class Rate(Event):
     """Rolling token rates of one run, or of the box (`run_id` null), at one time (docs/maths.md, section 5)."""
 
     table: ClassVar[str] = "rate"
+    topic: ClassVar[str | None] = "rate"
     identity: ClassVar[tuple[str, ...]] = ("node", "run_id", "ts", "window_s")
 
     run_id: str | None

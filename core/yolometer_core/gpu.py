@@ -1,0 +1,109 @@
+"""The event of the meters: some seconds of samples of all GPUs of a node, in columns; each sample becomes a row.
+
+One message holds many samples because a stream costs the same for a message of one sample and of forty.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from yolometer_core.events import Event
+
+METRICS: dict[str, str] = {
+    "gpu_util_ratio": "f",
+    "memory_used_bytes": "d",
+    "memory_total_bytes": "d",
+    "power_w": "f",
+    "energy_j": "d",
+    "sm_clock_mhz": "f",
+    "memory_clock_mhz": "f",
+    "temperature_c": "f",
+    "clock_event_reasons": "d",
+}
+"""What is measured, and how it is packed: `f` 4-byte and `d` 8-byte floats, little-endian, NaN for unknown. Whole numbers up
+to 2^53 are exact. A name never changes its packing; later versions add names."""
+MOST_SAMPLES = 100_000
+_SIZES = {"f": 4, "d": 8}
+
+
+class Gpu(Event):
+    """Samples of the GPUs of a node: `offsets_ms` after `ts` for each time, and one entry a GPU in the columns of strings.
+
+    `columns` holds the metrics by name, packed, all times of the first GPU, then all of the second one. A metric that
+    is left out is unknown for all. Each GPU is known by its UUID, never its index, and is already attributed to its run.
+    The identity of a sample is (node, gpu_uuid, ts).
+    """
+
+    table: ClassVar[str] = "gpu"
+    topic: ClassVar[str | None] = "gpu"
+
+    period_s: float = Field(gt=0, le=3600, allow_inf_nan=False)
+    offsets_ms: tuple[int, ...]
+    gpu_uuid: tuple[str, ...]
+    gpu_model: tuple[str | None, ...]
+    run_id: tuple[str | None, ...]
+    user: tuple[str | None, ...]
+    team: tuple[str | None, ...]
+    attribution_source: tuple[str | None, ...]
+    columns: dict[str, bytes]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        gpus, times = len(self.gpu_uuid), len(self.offsets_ms)
+        if not gpus or not times:
+            raise ValueError("it holds no samples")
+        if gpus * times > MOST_SAMPLES:
+            raise ValueError(f"it holds more than {MOST_SAMPLES} samples")
+        if self.offsets_ms[0] < 0 or any(a >= b for a, b in zip(self.offsets_ms, self.offsets_ms[1:], strict=False)):
+            raise ValueError("its times do not grow")
+        if len(set(self.gpu_uuid)) != gpus:
+            raise ValueError("a GPU is in it twice")
+        for name in ("gpu_model", "run_id", "user", "team", "attribution_source"):
+            if len(getattr(self, name)) != gpus:
+                raise ValueError(f"{name} has not one entry for each GPU")
+        for name, packed in self.columns.items():
+            if name in METRICS and len(packed) != gpus * times * _SIZES[METRICS[name]]:
+                raise ValueError(f"{name} has not one value for each sample")
+        return self
+
+    @property
+    def samples(self) -> int:
+        """How many rows it becomes."""
+        return len(self.gpu_uuid) * len(self.offsets_ms)
+
+    def values(self, name: str) -> Sequence[float]:
+        """A metric as floats, NaN where it is unknown, in the order of `columns`."""
+        packed = self.columns.get(name)
+        if packed is None:
+            return array("d", [float("nan")]) * self.samples
+        return array(METRICS[name], packed)
+
+    def samples_of(self) -> Iterator[dict[str, Any]]:
+        """The rows: fields by name, unknown is None. For tests and small numbers; the store builds whole columns instead."""
+        metrics = {name: self.values(name) for name in METRICS}
+        times = len(self.offsets_ms)
+        for gpu, uuid in enumerate(self.gpu_uuid):
+            for at, offset_ms in enumerate(self.offsets_ms):
+                measured = {name: _known(values[gpu * times + at]) for name, values in metrics.items()}
+                ts = self.ts + timedelta(milliseconds=offset_ms)
+                yield {"schema_version": self.schema_version, "ts": ts, "node": self.node, "source": self.source,
+                       "seq": self.seq, "period_s": self.period_s, "gpu_uuid": uuid,
+                       "gpu_model": self.gpu_model[gpu], "run_id": self.run_id[gpu], "user": self.user[gpu],
+                       "team": self.team[gpu], "attribution_source": self.attribution_source[gpu], **measured}  # fmt: skip
+
+
+def packed(metrics: Mapping[str, Sequence[float | None]]) -> dict[str, bytes]:
+    """Columns of numbers as the event holds them; None becomes NaN. A name that is not in METRICS is a KeyError."""
+    return {
+        name: array(METRICS[name], [float("nan") if value is None else value for value in values]).tobytes()
+        for name, values in metrics.items()
+    }
+
+
+def _known(value: float) -> float | None:
+    return value if value == value else None  # noqa: PLR0124  # NaN is the one number that differs from itself
