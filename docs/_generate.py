@@ -141,22 +141,21 @@ def roi_page() -> str:
 
 def commands() -> list[tuple[str, str]]:
     """Every command of the CLI with its help text, as `yolometer COMMAND --help` says it, without colours or frames."""
-    import typer
-
-    from yolometer.cli import app
+    from yolometer.cli import COMMANDS, app, command
 
     found: list[tuple[str, str]] = []
 
-    def walk(command: Any, name: str, parent: Any) -> None:
-        command.rich_markup_mode = None
+    def walk(shown: Any, name: str, parent: Any) -> None:
+        shown.rich_markup_mode = None
         last = name.rpartition(" ")[2]
-        context = command.context_class(command, info_name=last, parent=parent, terminal_width=100, max_content_width=100)
-        found.append((name, command.get_help(context)))
-        for child, sub in sorted(getattr(command, "commands", {}).items()):
+        context = shown.context_class(shown, info_name=last, parent=parent, terminal_width=100, max_content_width=100)
+        found.append((name, shown.get_help(context)))
+        for child, sub in sorted(getattr(shown, "commands", {}).items()):
             if not sub.hidden:
                 walk(sub, f"{name} {child}", context)
 
-    walk(typer.main.get_command(app), "yolometer", None)
+    app.commands = {name: command(name) for name in COMMANDS}
+    walk(app, "yolometer", None)
     return found
 
 

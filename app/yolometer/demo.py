@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from yolometer.feed import Feed, captures
-from yolometer.up import Beat, Stop, run
+from yolometer.up import Beat, run
+from yolometer_core.service.stopping import Stop
 from yolometer_sinks.stores._base import Store
 from yolometer_sql.catalog import find
 from yolometer_stream.runs.rows import Terms

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from yolometer.box import Box, formats, known_sources, load, save, told_by
@@ -16,6 +13,7 @@ from yolometer_agent.agent import Agent
 from yolometer_agent.tail.checkpoint import Checkpoint
 from yolometer_core.errors import Unavailable
 from yolometer_core.events import Run
+from yolometer_core.service.stopping import Stop
 from yolometer_sinks.stores._base import Store
 from yolometer_stream.runs.rows import Terms
 
@@ -37,35 +35,6 @@ class Beat:
     rows: int
     withdrawn: list[str]
     problem: str | None
-
-
-class Stop:
-    """A wish to stop: set by SIGTERM and SIGINT, or by a caller."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def on_signals(self) -> None:
-        """Stop on SIGTERM and SIGINT; the second one ends the process at once."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._catch)
-
-    def set(self) -> None:
-        self._event.set()
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep up to `seconds`; True when it is time to stop."""
-        return self._event.wait(seconds)
-
-    @property
-    def wished(self) -> bool:
-        return self._event.is_set()
-
-    def _catch(self, number: int, frame: FrameType | None) -> None:
-        if self._event.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self._event.set()
 
 
 def run(

@@ -1,16 +1,17 @@
 """Configuration: one YAML file, every value also from the environment; unknown keys are named, with the nearest right one.
 
 The environment wins over the file. `YOLOMETER_PORT=9000` sets `port`, `YOLOMETER_OWNER__TEAM=vision` sets `owner.team`.
+A secret (SecretStr) is refused in the file: it stands in the environment, or in a file of its own that a key names.
 """
 
 from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from yolometer_core.errors import BadConfig
@@ -46,17 +47,35 @@ def load(kind: type[C], path: Path | None = None) -> C:
     BadConfig, one sentence, when the file cannot be read, is no mapping, has an unknown key (the nearest right one
     is named) or a value of the wrong type or out of range (the key is named; the value is not, it may be a secret).
     """
-    values = _read(path) if path else {}
-    for key in values:
-        if key not in kind.model_fields:
-            raise BadConfig(f"{path}: there is no key {key!r}; {_nearest(key, list(kind.model_fields))}.")
+    values = read(path) if path else {}
+    _check_keys(kind, values, str(path), "")
     try:
         return kind(**values)
     except ValidationError as error:
         raise BadConfig(f"{path or 'The environment'}: {_first(error)}.") from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _check_keys(kind: type[BaseModel], values: dict[str, Any], path: str, above: str) -> None:
+    """Refuse unknown keys and secrets, here and in the parts of the configuration that have keys of their own."""
+    for key, value in values.items():
+        if key not in kind.model_fields:
+            raise BadConfig(f"{path}: there is no key {above + key!r}; {_nearest(key, list(kind.model_fields))}.")
+        members = _members(kind.model_fields[key].annotation)
+        if SecretStr in members:
+            variable = "YOLOMETER_" + (above + key).replace(".", "__").upper()
+            raise BadConfig(f"{path}: {above + key!r} is a secret; put it into the environment as {variable}, or into a file.")
+        inner = next((member for member in members if isinstance(member, type) and issubclass(member, BaseModel)), None)
+        if inner is not None and isinstance(value, dict):
+            _check_keys(inner, value, path, f"{above}{key}.")
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The types that a field may have."""
+    return get_args(annotation) or (annotation,)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The keys and values of a YAML file, unchecked; BadConfig when it is none."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise BadConfig(f"{path} is larger than a configuration can be; name another file.")
@@ -88,4 +107,4 @@ def _nearest(key: str, known: list[str]) -> str:
     return f"did you mean {near[0]!r}" if near else f"the keys are {', '.join(known)}"
 
 
-__all__ = ["Config", "load"]
+__all__ = ["Config", "load", "read"]

@@ -5,6 +5,7 @@ YolometerError
 │   ├── BadConfig      a setting is unknown, of the wrong type or out of range
 │   ├── BadInput       a file, line, row or event cannot be understood
 │   ├── BadUsage       the command was called in a way that cannot work
+│   ├── BadDeploy      so many messages are refused that this version must not go on eating the stream
 │   └── BadStore       the stored data contradicts what the program expects (damage, edited migration)
 │       └── EmptyStore     the store is there and has no tables yet
 └── Unavailable    retried with back-off: the outside world is not there right now, nothing is lost
@@ -34,6 +35,10 @@ class BadInput(Bad):
 
 class BadUsage(Bad):
     """The command was called in a way that cannot work."""
+
+
+class BadDeploy(Bad):
+    """So many messages are refused that this version must stop, before it dead-letters the whole stream."""
 
 
 class BadStore(Bad):

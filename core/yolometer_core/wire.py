@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple
 
-import msgpack  # type: ignore[import-untyped]  # ships no types
+import msgpack
 from pydantic import ValidationError
 
 from yolometer_core import delivery, gpu  # noqa: F401  # their classes are among the types of events

@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field, SecretStr
 
 from yolometer_core.config import Config, load
 from yolometer_core.errors import BadConfig
+
+
+class Broker(BaseModel):
+    """A part of a configuration with keys of its own."""
+
+    host: str = "127.0.0.1"
+    token: SecretStr | None = None
 
 
 class Example(Config):
@@ -18,6 +25,8 @@ class Example(Config):
     watch: tuple[str, ...] = ()
     owner: dict[str, str] = Field(default_factory=dict)
     password: str | None = None
+    broker: Broker = Broker()
+    key: SecretStr | None = None
 
 
 def _file(tmp_path: Path, text: str) -> Path:
@@ -44,6 +53,10 @@ def test_environment_wins_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ("prot: 1\n", "there is no key 'prot'; did you mean 'port'"),
         ("colour: red\n", "the keys are port, watch, owner, password"),
+        ("broker: {hots: x}\n", "there is no key 'broker.hots'; did you mean 'host'"),
+        ("broker: 7\n", "the key 'broker' is wrong"),
+        ("broker: {token: hunter2}\n", "put it into the environment as YOLOMETER_BROKER__TOKEN"),
+        ("key: hunter2\n", "put it into the environment as YOLOMETER_KEY"),
         ("port: many\n", "the key 'port' is wrong"),
         ("port: 70000\n", "the key 'port' is wrong"),
         ("- a\n- b\n", "must be a mapping"),
@@ -67,3 +80,11 @@ def test_missing_file_and_wrong_environment(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("YOLOMETER_PORT", "many")
     with pytest.raises(BadConfig, match="The environment: the key 'port' is wrong"):
         load(Example)
+
+
+def test_a_secret_comes_from_the_environment_and_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOLOMETER_BROKER__TOKEN", "hunter2")
+    found = load(Example, _file(tmp_path, "broker: {host: kafka}\n"))
+    assert found.broker.host == "kafka" and found.broker.token is not None
+    assert found.broker.token.get_secret_value() == "hunter2"
+    assert "hunter2" not in repr(found) + str(found.model_dump_json())

@@ -20,6 +20,7 @@ from yolometer.box import Box, formats
 from yolometer.feed import captures
 from yolometer_agent.agent import Agent
 from yolometer_agent.tail.checkpoint import Checkpoint
+from yolometer_core.service.stopping import Stop
 from yolometer_core.testing import ManualClock
 
 
@@ -41,7 +42,7 @@ class Kept(Checkpoint):
         return None if self.text is None else json.loads(self.text)
 
 
-class Script(up.Stop):
+class Script(Stop):
     """Stands in for the pause between two rounds: there the world moves, and the process may be killed."""
 
     def __init__(self, move: Callable[[], None]) -> None:
@@ -53,7 +54,7 @@ class Script(up.Stop):
         return self.wished
 
 
-def watch(folder: Path, store: Rows, kept: Kept, clock: ManualClock, move: Callable[[up.Stop], None]) -> None:
+def watch(folder: Path, store: Rows, kept: Kept, clock: ManualClock, move: Callable[[Stop], None]) -> None:
     """One life of `up`: it ends when `move` raises Killed or sets the stop."""
     stop = Script(lambda: move(stop))
     up.run(store, TERMS, watch=[str(folder)], node="node", stop=stop, checkpoint=kept, processes=False, clock=clock.monotonic)
@@ -63,7 +64,7 @@ def grow_under_watch(grown: list[Growing], folder: Path, rng: random.Random, kil
     """Lives of `up` until everything is written and read; returns the store and how many there were."""
     store, kept, clock, lives = Rows(), Kept(), ManualClock(), 0
 
-    def move(stop: up.Stop) -> None:
+    def move(stop: Stop) -> None:
         clock.advance(rng.choice([0.0, 0.1, 0.25, 0.6, 1.1, 3.0, 7.0]))
         if rng.random() < 0.02:
             clock.step_back(rng.uniform(0, 1e5))
@@ -126,7 +127,7 @@ class World:
         left = list(steps)
         rounds = 0
 
-        def move(stop: up.Stop) -> None:
+        def move(stop: Stop) -> None:
             nonlocal rounds
             rounds += 1
             self.clock.advance(3.0)

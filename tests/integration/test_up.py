@@ -17,6 +17,7 @@ from grow import TERMS, Command, Rows, rows_of, without, yolometer
 
 from yolometer import up
 from yolometer.feed import captures
+from yolometer_core.service.stopping import Stop
 
 CAPTURE = "yolov8n-early-stop"
 EPOCHS = "SELECT * EXCEPT (ts, seq, version) FROM epochs ORDER BY run_id, attempt, epoch, take"
@@ -185,7 +186,7 @@ def test_progress_inside_an_epoch_is_seen_before_any_newline(tmp_path: Path) -> 
     middle = [frame for frame in frames if b"/3 " in frame and b"3/3" not in frame][-1]
     seen: list[tuple[int | None, int | None]] = []
 
-    class Rounds(up.Stop):
+    class Rounds(Stop):
         def wait(self, seconds: float) -> bool:
             if len(seen) == 1:
                 with log.open("ab") as file:

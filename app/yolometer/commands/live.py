@@ -16,8 +16,9 @@ from yolometer import demo, options, show
 from yolometer.box import closing
 from yolometer.page import Page
 from yolometer.settings import settled
-from yolometer.up import Beat, Stop, checkpoint_of, own_files, run
+from yolometer.up import Beat, checkpoint_of, own_files, run
 from yolometer_core.errors import BadUsage
+from yolometer_core.service.stopping import Stop
 from yolometer_sinks.open_store import open_store
 from yolometer_sinks.stores._base import Store
 from yolometer_stream.runs.rows import Terms
