@@ -23,7 +23,8 @@ class Config(BaseSettings):
     """Base of all configurations: frozen, no unknown keys, values from the environment."""
 
     model_config = SettingsConfigDict(
-        env_prefix="YOLOMETER_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+        env_prefix="YOLOMETER_", env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True,
+        nested_model_default_partial_update=True,
     )
 
     @classmethod
