@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_errors
 from kafka.net.compat import KafkaNetClient
+from kafka.protocol.consumer import OffsetSpec
 
 from yolometer_core.errors import Unavailable, YolometerError
-from yolometer_core.kafka import KafkaConfig, client_settings
+from yolometer_core.kafka import KafkaConfig, client_settings, topic
 from yolometer_core.kafka_reach import reach
 
 TRIES_MS = (2_000, 8_000)
 """How long to wait for the first answer. The first try is short, because a refused password shows in it already."""
 REQUEST_MS = 8_000
 _TELLING = (YolometerError, kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError)
+
+
+class Position(NamedTuple):
+    """One partition as one service has it: `done` is the next message it would read (None: it never read any)."""
+
+    service: str
+    topic: str
+    partition: int
+    done: int | None
+    first: int
+    end: int
 
 
 @contextmanager
@@ -106,3 +118,28 @@ class _Reasons(logging.Handler):
 
 def _said(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
+
+
+def positions(config: KafkaConfig, reads: Mapping[str, Sequence[str]]) -> list[Position]:
+    """How far each service is in each partition of the topics that it reads, and from where to where Kafka has messages.
+
+    `reads` are the topics, without the prefix, by service: its group is the prefix and its name. A topic that is missing
+    is Unavailable. Takes some seconds at most.
+    """
+    with connected(config) as admin:
+        names = sorted({topic(config, name) for topics in reads.values() for name in topics})
+        described = {one["name"]: one for one in admin.describe_topics(names)}
+        if missing := [name for name in names if not described.get(name, {}).get("partitions")]:
+            raise Unavailable(f"There is no topic {missing[0]}; run `yolometer topics ensure`.")
+        parts = [TopicPartition(name, one["partition_index"]) for name in names for one in described[name]["partitions"]]
+        first = admin.list_partition_offsets(dict.fromkeys(parts, OffsetSpec.EARLIEST))
+        end = admin.list_partition_offsets(dict.fromkeys(parts, OffsetSpec.LATEST))
+        found = []
+        for service, topics in reads.items():
+            done = admin.list_group_offsets(topic(config, service))[topic(config, service)]
+            mine = {topic(config, name) for name in topics}
+            for part in (part for part in parts if part.topic in mine):
+                at = done.get(part)
+                committed = at.offset if at is not None and at.offset >= 0 else None
+                found.append(Position(service, part.topic, part.partition, committed, first[part].offset, end[part].offset))
+    return found

@@ -24,6 +24,8 @@ from pathlib import Path
 from yolometer_core.errors import BadUsage
 
 FOLDER = Path(__file__).parent / "roi"
+AUDIT = Path(__file__).parent / "audit"
+"""The questions of `yolometer audit`: in the same form, each with a column `missing`."""
 _COLUMN = re.compile(r"  (\w+) \(([^)]+)\): (.+)")
 _PARAMETER = re.compile(r"  (\w+) ([A-Z]\w*) = (\S*|'[^']*'): (.+)")
 _PLACEHOLDER = re.compile(r"\{(\w+):\s*(\w+)\}")
@@ -143,12 +145,16 @@ def _fits(value: str, kind: str) -> bool:
             return value == date.fromisoformat(value).isoformat()
         except ValueError:
             return False
+    if kind == "DateTime":
+        return re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", value) is not None
     return True
 
 
 def _words(kind: str) -> str:
     if kind == "Date":
         return "date such as 2026-03-01"
+    if kind == "DateTime":
+        return "time in UTC such as 2026-03-01 12:00:00"
     if kind == "Float64":
         return "number"
     return "whole number in its range" if _INTEGER.fullmatch(kind) else kind

@@ -9,10 +9,18 @@ from typing import Annotated
 import typer
 
 from yolometer import options, show
-from yolometer.services import CONFIGS, check, example
+from yolometer.services import check, example
 
 app = typer.Typer(no_args_is_help=True, help="Check the settings of a service, and print a file that explains every key.")
-Service = StrEnum("Service", {name: name for name in CONFIGS})
+
+
+class Service(StrEnum):
+    """What has settings."""
+
+    agent = "agent"
+    stream = "stream"
+    sink = "sink"
+    up = "up"
 
 
 @app.command("check")
