@@ -15,10 +15,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class RateOfRun:
-    """Takes Work, gives a Rate a window whenever the newest work of the run has passed the end of a bucket.
+    """Takes Work, gives the Rate of a window whenever the newest work of the run has passed an edge of that window.
 
-    All in event time: `ts` of a Rate is the bucket edge, so old logs give the rates of their day, and each (run, ts,
-    window) is said once. Work counts once by (attempt, seq). Work that arrives late, but not more than `lateness_s`,
+    Edges are `step_s` apart: every bucket for short windows, a sixtieth of the window for long ones, which change slowly.
+    All in event time: `ts` of a Rate is the edge, so old logs give the rates of their day, and each (run, ts, window)
+    is said once. Work counts once by (attempt, seq). Work that arrives late, but not more than `lateness_s`,
     counts in the rates said from then on; what was said is not said again. A run that ends says nothing more: a reader
     takes a run without a recent `ts` for one with rate 0.
     """
@@ -50,10 +51,20 @@ class RateOfRun:
         if ring["watermark"] is None:
             return state, []
         edge_s = int(ring["watermark"] // self.bucket_s) * self.bucket_s
-        if state["said_s"] is not None and edge_s <= state["said_s"]:
+        said_s = state["said_s"]
+        if said_s is not None and edge_s <= said_s:
             return state, []
         state["said_s"] = edge_s
-        return state, [self._rate(state, event, edge_s, window_s) for window_s in self.windows_s]
+        said: list[Event] = []
+        for window_s in self.windows_s:
+            step_s = self.step_s(window_s)
+            if said_s is None or edge_s // step_s > said_s // step_s:
+                said.append(self._rate(state, event, edge_s - edge_s % step_s, window_s))
+        return state, said
+
+    def step_s(self, window_s: int) -> int:
+        """How far apart the edges of a window are, in whole buckets: 5, 5 and 60 seconds for 60, 300 and 3600."""
+        return max(window_s // 60 // self.bucket_s, 1) * self.bucket_s
 
     def _rate(self, state: State, event: Work, edge_s: int, window_s: int) -> Rate:
         ring = state["ring"]

@@ -30,6 +30,7 @@ class RateOfBox:
     """
 
     correct_s: int = 60
+    """At least: two steps of a window of 3600 s are 120 s, and a run that lags 60 s may lag two edges."""
 
     @property
     def takes(self) -> tuple[type[Event], ...]:
@@ -49,7 +50,7 @@ class RateOfBox:
         window = state.setdefault(str(event.window_s), {"newest": None, "times": [], "runs": {}})
         ts = (event.ts - EPOCH).total_seconds()
         window["newest"] = ts if window["newest"] is None else max(window["newest"], ts)
-        line = window["newest"] - self.correct_s
+        line = window["newest"] - max(self.correct_s, event.window_s // 30)
         runs: dict[str, list[Said]] = window["runs"]
         said = runs.get(event.run_id, [])
         at = bisect_left(said, ts, key=_ts)

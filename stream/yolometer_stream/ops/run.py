@@ -26,7 +26,14 @@ from yolometer_stream.operator import State
 from yolometer_stream.runs import facts
 from yolometer_stream.runs.account import Line
 from yolometer_stream.runs.resolve import trainings_of
-from yolometer_stream.runs.rows import Terms, rows_of
+from yolometer_stream.runs.rows import Rows, Terms, rows_of
+from yolometer_stream.runs.tail import Tail, tail_of
+
+
+class Place(dict[str, Any]):
+    """The state of a place. Its tail is no part of it: without it all is worked out anew, with the same result."""
+
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True)
@@ -42,42 +49,73 @@ class Runs:
     gives: tuple[type[Event], ...] = (Run, Epoch, Work)
 
     def start(self) -> State:
-        return facts.start()
+        return Place(facts.start())
 
     def step(self, state: State, event: Event) -> tuple[State, list[Event]]:
+        place = state if isinstance(state, Place) else Place(state)
         if isinstance(event, Fact):
-            facts.remember(state, event)
-            return state, []
-        if not state["touched"] or not isinstance(event, Settle):
-            return state, []
-        state["touched"] = False
-        return state, self._settle(state, event)
+            if place.tail is not None and not place.tail.goes_on(place, event):
+                place.tail = None
+            facts.remember(place, event)
+            return place, []
+        if not place["touched"] or not isinstance(event, Settle):
+            return place, []
+        place["touched"] = False
+        return place, self._settle(place, event)
 
-    def _settle(self, state: State, settle: Settle) -> list[Event]:
+    def _settle(self, state: Place, settle: Settle) -> list[Event]:
         version = sum(max(source["seq"], 0) + max(source["state_seq"], 0) for source in state["sources"].values())
         stamp = max((_latest(source) for source in state["sources"].values()), default=0.0)
         node = next((source["node"] for source in state["sources"].values() if source["node"]), settle.node)
         ts = datetime.fromtimestamp(stamp, settle.ts.tzinfo) if stamp else settle.ts
         envelope = {"ts": ts, "node": node, "source": "run", "seq": version, "version": version}
+        said = self._go_on(state, settle.place, envelope)
+        return self._anew(state, settle.place, envelope) if said is None else said
+
+    def _go_on(self, state: Place, place: str, envelope: dict[str, Any]) -> list[Event] | None:
+        """What changed, from the last facts alone; None where they are not enough."""
+        tail = state.tail
+        training = tail.now(state) if tail else None
+        if tail is None or training is None:
+            return None
+        rows = rows_of(place, training, envelope, self.terms, tail.closed)
+        if not tail.closed.holds(rows.books.by):
+            return None
         said: list[Event] = []
         now: dict[str, list[Any]] = {}
-        for training in trainings_of(state):
-            rows = rows_of(settle.place, training, envelope, self.terms)
-            run = rows.run
-            mark = _digest(run)
-            now[run.run_id] = [mark]
-            if state["said"].get(run.run_id, [None])[0] != mark:
-                said.append(run)
-            for line in rows.lines:
-                key = f"{run.run_id}/{line.attempt}/{line.epoch}/{line.take}"
-                mark = rows.mark(line)
-                now[key] = [mark, line.attempt, line.epoch, line.take]
-                if state["said"].get(key, [None])[0] != mark:
-                    said.append(rows.epoch(line))
-                    said.extend(_work(state, key, run.run_id, line, envelope))
-        said.extend(_gone(key, memory, envelope, settle.place) for key, memory in state["said"].items() if key not in now)
-        state["said"] = now
+        _say(state, rows, said, now)
+        said.extend(_gone(key, state["said"].pop(key), envelope, place) for key in tail.said if key not in now)
+        state["said"].update(now)
+        state.tail = tail if tail.close(state, rows, now) else None
         return said
+
+    def _anew(self, state: Place, place: str, envelope: dict[str, Any]) -> list[Event]:
+        """What changed, from all facts."""
+        said: list[Event] = []
+        now: dict[str, list[Any]] = {}
+        found = [rows_of(place, training, envelope, self.terms) for training in trainings_of(state)]
+        for rows in found:
+            _say(state, rows, said, now)
+        said.extend(_gone(key, memory, envelope, place) for key, memory in state["said"].items() if key not in now)
+        state["said"] = now
+        state.tail = tail_of(state, found, now)
+        return said
+
+
+def _say(state: State, rows: Rows, said: list[Event], now: dict[str, list[Any]]) -> None:
+    """Say the rows that are not what was said last; note in `now` what holds."""
+    run = rows.run
+    mark = _digest(run)
+    now[run.run_id] = [mark]
+    if state["said"].get(run.run_id, [None])[0] != mark:
+        said.append(run)
+    for line in rows.lines:
+        key = f"{run.run_id}/{line.attempt}/{line.epoch}/{line.take}"
+        mark = rows.mark(line)
+        now[key] = [mark, line.attempt, line.epoch, line.take]
+        if state["said"].get(key, [None])[0] != mark:
+            said.append(rows.epoch(line))
+            said.extend(_work(state, key, run.run_id, line, rows.envelope))
 
 
 def _latest(source: State) -> float:

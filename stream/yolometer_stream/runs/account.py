@@ -13,6 +13,8 @@ from yolometer_stream.runs.sessions import Session, Try
 from yolometer_stream.runs.tables import Row
 
 Why = Literal["oom_retry", "nan_replay", "killed", "redone"]
+By = Literal["table", "iterations", "loop", "bars"]
+"""By which clock an attempt is timed (times.py)."""
 
 RESOLVED = 10
 """A clock tells a time apart when the time is this many times its resolution."""
@@ -40,6 +42,9 @@ class Line:
     estimated: bool = False
     train_s: float | None = None
     ts: float | None = None
+    seen_ts: float | None = None
+    """When its end was seen, while `ts` is when it was; `row_s` are its seconds by the clock of the table."""
+    row_s: float | None = None
 
     @property
     def tokens(self) -> float | None:
@@ -64,10 +69,17 @@ class Books:
     """Whether every attempt is in a console at hand."""
     waste_known: bool = True
     """Whether all that was done in vain can be counted: no attempt and no try is missing."""
+    stamps: list[float] = field(default_factory=list)
+    """Between which times the lines ended."""
+    by: By = "bars"
+    """By which clock the last attempt is timed."""
 
 
-def books_of(training: Training) -> Books:
-    """Put console tries and table rows of one training together, attempt by attempt."""
+def books_of(training: Training, kept_to: int | None = None) -> Books:
+    """Put console tries and table rows of one training together, attempt by attempt.
+
+    `kept_to` is the last epoch that closed lines keep, which are not in `training` any more (see tail.py).
+    """
     books = Books()
     rows = _Rows(training)
     for number, session in zip(_numbers(training), training.sessions, strict=True):
@@ -81,6 +93,7 @@ def books_of(training: Training) -> Books:
     books.attempts, books.whole = _attempts(training, rows)
     books.waste_known = books.whole and not any(_unseen_try(session) for session in training.sessions)
     kept = [line.epoch for line in books.lines if line.kept]
+    kept += [] if kept_to is None else [kept_to]
     if kept:
         books.epochs_done = max(kept)
     elif training.sessions and training.setting("epochs_planned"):
@@ -147,7 +160,7 @@ def _line(session: Session, item: Try, number: int, rows: _Rows, *, retried: boo
 def _unseen_try(session: Session) -> bool:
     """A try failed before its bar was drawn: how much of it was done cannot be known."""
     retries = [(item.get("epoch"), item.get("take", 0)) for item in session.incidents if item["what"] == "oom_retry"]
-    return any(key not in session.by_key for key in retries)
+    return not all(session.has(key) for key in retries)
 
 
 def _why_again(session: Session, item: Try) -> Why:
@@ -205,7 +218,7 @@ def over(session: Session) -> bool:
 def error_of(session: Session) -> dict[str, Any] | None:
     """The error that ended a session; one that training survived does not count."""
     error = session.incident("error")
-    return error if error and error.get("after", 0) >= len(session.tries) else None
+    return error if error and error.get("after", 0) >= session.tried else None
 
 
 def _nan(session: Session) -> bool:
@@ -241,7 +254,7 @@ def _attempts(training: Training, rows: _Rows) -> tuple[int | None, bool]:
 
 
 def _barless(training: Training) -> bool:
-    return not any(session.epochs for session in training.sessions)
+    return all(session.last_epoch is None for session in training.sessions)
 
 
 def _measure(training: Training, line: Line) -> None:

@@ -5,6 +5,7 @@ Everything here is idempotent: the same fact again, or an older one, changes not
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from yolometer_core.events import Evaluation, Fact, Incident, Progress, ResultRow, Setting, SourceState
@@ -12,6 +13,9 @@ from yolometer_core.events import Evaluation, Fact, Incident, Progress, ResultRo
 State = dict[str, Any]
 
 _ENVELOPE = {"schema_version", "ts", "node", "source", "seq", "place", "session"}
+
+LOOKED_BACK = 3
+"""Among so many last tries of a session a Progress looks for the one it goes on with."""
 
 
 def start() -> State:
@@ -22,8 +26,7 @@ def start() -> State:
 def remember(state: State, event: Fact) -> None:
     """Add a fact. A `seq` that its source has passed is ignored."""
     source = state["sources"].setdefault(event.source, _source())
-    names = [name for name in type(event).model_fields if name not in _ENVELOPE]
-    fields = {name: value for name in names if (value := getattr(event, name)) is not None}
+    fields = told(event)
     stamp = event.ts.timestamp()
     if isinstance(event, SourceState):
         if event.seq >= source["state_seq"]:
@@ -52,6 +55,17 @@ def remember(state: State, event: Fact) -> None:
         session["incidents"].append(fields | {"ts": stamp, "after": len(session["tries"])})
 
 
+def told(event: Fact) -> dict[str, Any]:
+    """What a fact says, apart from who said it and when; unknown fields are left out."""
+    said = event.__dict__
+    return {name: value for name in _names(type(event)) if (value := said[name]) is not None}
+
+
+@cache
+def _names(kind: type[Fact]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name not in _ENVELOPE)
+
+
 def _source() -> State:
     return {"seq": -1, "state_seq": -1, "role": None, "path": None, "format": None, "open": None, "size": None, "node": None,
             "state_ts": None, "sessions": {}, "rows": []}  # fmt: skip
@@ -67,7 +81,7 @@ def _progress(session: State, event: Progress, fields: dict[str, Any], stamp: fl
     entry = {"epoch": event.epoch, "take": event.take, **fields, "ts": stamp}
     if "losses" in entry:
         entry["losses"] = list(entry["losses"])
-    for at in range(len(tries) - 1, max(-1, len(tries) - 4), -1):
+    for at in range(len(tries) - 1, max(-1, len(tries) - 1 - LOOKED_BACK), -1):
         if tries[at]["epoch"] == event.epoch and tries[at]["take"] == event.take:
             entry["first_ts"] = tries[at]["first_ts"]
             tries[at] = entry

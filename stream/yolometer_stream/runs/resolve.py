@@ -36,7 +36,7 @@ class Training:
     @property
     def reached(self) -> int:
         """The last epoch that any session touched."""
-        return max((epoch for session in self.sessions for epoch in session.epochs), default=0)
+        return max((epoch for session in self.sessions if (epoch := session.last_epoch) is not None), default=0)
 
     @property
     def first_session_resumed(self) -> bool:

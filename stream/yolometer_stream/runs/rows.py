@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,8 +12,10 @@ from yolometer_core.events import Epoch, Run, Status
 from yolometer_core.money import cost_of
 from yolometer_core.tokens import TOKENS_PER_MTOK, equivalent_640
 from yolometer_stream.runs.account import Books, Line, books_of, error_of
+from yolometer_stream.runs.closed import Closed
 from yolometer_stream.runs.resolve import Training
 from yolometer_stream.runs.times import time_lines
+from yolometer_stream.runs.totals import Totals, plus
 
 
 @dataclass(frozen=True)
@@ -41,28 +42,17 @@ def mtok(tokens: float | None) -> float | None:
     return None if tokens is None else tokens / TOKENS_PER_MTOK
 
 
-def _sum(values: list[float | None]) -> float | None:
-    """The sum; null when any part is unknown."""
-    return None if any(value is None for value in values) else float(sum(value for value in values if value is not None))
-
-
-def _kept_tokens(training: Training, books: Books) -> tuple[float | None, int | None]:
+def _kept_tokens(training: Training, books: Books, totals: Totals) -> tuple[float | None, int | None]:
     """(tokens, images) of the epochs that are in the result, those before the first console or row included."""
-    kept = [line for line in books.lines if line.kept]
-    before = max(min((line.epoch for line in kept), default=1) - 1, 0)
-    tokens, images = _sum([line.tokens for line in kept]), _sum([line.images for line in kept])
-    if before and kept:
-        per_epoch, first = training.setting("images_per_epoch"), kept[0]
-        ahead = before * per_epoch * first.pixels if per_epoch and first.pixels and not first.estimated else None
-        tokens = tokens + ahead if tokens is not None and ahead is not None else None
-        images = images + before * per_epoch if images is not None and per_epoch is not None else None
-    if not kept and books.epochs_done is None:
+    tokens, images = totals.tokens, totals.images
+    before = max((1 if totals.kept_from is None else totals.kept_from) - 1, 0)
+    if before:
+        per_epoch = training.setting("images_per_epoch")
+        tokens = plus(tokens, before * per_epoch * totals.first_pixels if per_epoch and totals.first_pixels else None)
+        images = plus(images, None if per_epoch is None else before * per_epoch)
+    if not totals.kept and books.epochs_done is None:
         return None, None
     return tokens, None if images is None else int(images)
-
-
-def _endless(books: Books) -> bool:
-    return any(line.epoch == 0 for line in books.lines)
 
 
 def status_of(training: Training, books: Books) -> Status | None:
@@ -87,34 +77,18 @@ def status_of(training: Training, books: Books) -> Status | None:
     return "interrupted" if last.open is False else "running" if last.open else None
 
 
-def _best(books: Books) -> tuple[float | None, int | None, float | None]:
+def _best(totals: Totals) -> tuple[float | None, int | None, float | None]:
     """(best mAP50-95, its epoch, best top-1): the first of equals; no epoch where rounded figures leave it open."""
-    kept = [line for line in books.lines if line.kept]
-    if min((line.epoch for line in kept), default=0) > 1:
+    best = totals.map50_95 or totals.top1
+    if best is None or (totals.kept_from or 0) > 1:
         # earlier epochs are in no source at hand, and the best may be among them
         return None, None, None
-    scores = [(line.metric("map50_95"), line) for line in kept]
-    known = [(score, line) for score, line in scores if score is not None and not math.isnan(score)]
-    tops = [(line.metric("top1"), line) for line in kept]
-    known_tops = [(top, line) for top, line in tops if top is not None]
-    best_top = max((top for top, _ in known_tops), default=None)
-    pool = known or known_tops
-    if not pool:
-        return None, None, None
-    best = max(score for score, _ in pool)
-    holders = [line for score, line in pool if score == best]
-    vague = any(line.row is None and not (line.evaluation or {}).get("exact") for line in holders)
-    rounded = best > 0 and len(holders) > 1 and vague
-    epoch = None if rounded else holders[0].epoch or None
-    return (best if known else None), epoch, best_top
+    rounded = best.score > 0 and best.holders > 1 and best.vague
+    top1 = totals.top1.score if totals.top1 else None
+    return (best.score if totals.map50_95 else None), (None if rounded else best.epoch or None), top1
 
 
-def _wasted(books: Books, why: tuple[str, ...]) -> float | None:
-    lines = [line for line in books.lines if line.why_wasted in why]
-    return mtok(_sum([line.tokens for line in lines])) if books.waste_known else None
-
-
-def _val_tokens(training: Training, line: Line) -> float | None:
+def val_tokens(training: Training, line: Line) -> float | None:
     """Tokens of the validation after an epoch; null when its images or their size are unknown."""
     images = (line.evaluation or {}).get("images") or training.setting("val_images")
     height, width = training.setting("height_px"), training.setting("width_px")
@@ -130,9 +104,13 @@ class Rows:
     """The rows of one training; an epoch is made into a row only when it is asked for, for most do not change."""
 
     run: Run
-    lines: list[Line]
+    books: Books
     training: Training
     envelope: dict[str, Any]
+
+    @property
+    def lines(self) -> list[Line]:
+        return self.books.lines
 
     def mark(self, line: Line) -> str:
         """What a line says, in short: another mark is another row."""
@@ -149,24 +127,29 @@ class Rows:
         return tuple(self.training.setting(name) for name in ("val_images", "height_px", "width_px"))
 
 
-def rows_of(place: str, training: Training, envelope: dict[str, Any], terms: Terms) -> Rows:
-    """The rows of one training. `envelope` holds ts, node, source, seq and version."""
-    books = books_of(training)
-    seconds = time_lines(books)
-    run = _run(place, training, books, seconds, run_id_of(place, training), envelope, terms)
-    return Rows(run, books.lines, training, envelope)
+def rows_of(
+    place: str, training: Training, envelope: dict[str, Any], terms: Terms, closed: Closed | None = None
+) -> Rows:  # fmt: skip
+    """The rows of one training. `envelope` holds ts, node, source, seq and version; `closed` what of the books is closed."""
+    books = books_of(training, closed.totals.kept_to if closed else None)
+    seconds = time_lines(books, closed.times if closed else None)
+    totals = closed.totals.copy() if closed else Totals()
+    for line in books.lines:
+        totals.add(line, val_tokens(training, line) if line.evaluation is not None else None)
+    run = _run(place, training, books, totals, seconds, run_id_of(place, training), envelope, terms)
+    return Rows(run, books, training, envelope)
 
 
 def _run(
-    place: str, training: Training, books: Books, seconds: float | None, run_id: str, envelope: dict[str, Any], terms: Terms
+    place: str, training: Training, books: Books, totals: Totals, seconds: float | None, run_id: str,
+    envelope: dict[str, Any], terms: Terms,
 ) -> Run:  # fmt: skip
-    tokens, images = _kept_tokens(training, books)
+    tokens, images = _kept_tokens(training, books, totals)
     setting = training.setting
-    best, best_epoch, best_top = _best(books)
+    best, best_epoch, best_top = _best(totals)
     height, width = setting("height_px"), setting("width_px")
     if width is None:
-        shown = [line.progress for line in books.lines if line.progress and line.progress.get("width_px")]
-        height, width = (shown[-1].get("height_px"), shown[-1]["width_px"]) if shown else (None, None)
+        height, width = totals.size
     gpu_model = terms.gpu_model or setting("gpu_model")
     gpus = terms.gpus or setting("gpus") or (1 if gpu_model or terms.price_per_gpu_hour is not None else None)
     gpu_seconds = seconds * gpus if seconds is not None and gpus else None
@@ -174,10 +157,8 @@ def _run(
     status = status_of(training, books)
     current = books.lines[-1] if books.lines else None
     under_way = current if current and not current.complete and status == "running" else None
-    memory = max((line.progress.get("gpu_memory_bytes") or 0 for line in books.lines if line.progress), default=0)
-    evaluated = [_val_tokens(training, line) for line in books.lines if line.evaluation is not None]
     stamps = [stamp for session in training.sessions for stamp in (session.first_ts, session.last_ts)]
-    stamps += [line.ts for line in books.lines if line.ts is not None]
+    stamps += books.stamps
     k_tokens = mtok(tokens)
     return Run(
         **envelope,
@@ -191,19 +172,19 @@ def _run(
         imgsz=width,
         batch=_last_batch(training),
         epochs_planned=_planned(training),
-        epochs_done=None if _endless(books) else books.epochs_done,
+        epochs_done=None if totals.endless else books.epochs_done,
         attempts=books.attempts,
         status=status,
         images_per_epoch=setting("images_per_epoch"),
         images=images,
         tokens_mtok=k_tokens,
         tokens_640_mtok=None if tokens is None or not height else equivalent_640(tokens, height) / TOKENS_PER_MTOK,
-        tokens_estimated=None if tokens is None else any(line.estimated for line in books.lines if line.kept),
-        wasted_mtok=_wasted(books, ("oom_retry", "nan_replay", "killed", "redone")),
-        wasted_oom_mtok=_wasted(books, ("oom_retry",)),
-        wasted_nan_mtok=_wasted(books, ("nan_replay",)),
-        wasted_kill_mtok=_wasted(books, ("killed", "redone")),
-        val_mtok=mtok(_sum(evaluated)) if training.sessions and books.whole else None,
+        tokens_estimated=None if tokens is None else totals.estimated,
+        wasted_mtok=mtok(totals.wasted) if books.waste_known else None,
+        wasted_oom_mtok=mtok(totals.wasted_by["oom_retry"]) if books.waste_known else None,
+        wasted_nan_mtok=mtok(totals.wasted_by["nan_replay"]) if books.waste_known else None,
+        wasted_kill_mtok=mtok(totals.wasted_by["killed"]) if books.waste_known else None,
+        val_mtok=mtok(totals.validated) if training.sessions and books.whole else None,
         train_seconds=seconds,
         rate_mtok_s=k_tokens / seconds if k_tokens is not None and seconds else None,
         k_s_per_mtok=gpu_seconds / k_tokens if gpu_seconds is not None and k_tokens else None,
@@ -216,7 +197,7 @@ def _run(
         precision=setting("precision"),
         gpu_model=gpu_model,
         gpus=gpus,
-        gpu_memory_bytes=memory or None,
+        gpu_memory_bytes=totals.memory_bytes or None,
         gpu_seconds=gpu_seconds,
         cost=cost,
         currency=terms.currency if cost is not None else None,
@@ -244,16 +225,11 @@ def _last_batch(training: Training) -> int | None:
 
 def _planned(training: Training) -> int | None:
     """Planned epochs: what the bars say last, for a time budget changes it while it runs."""
-    if training.setting("time_budget"):
-        shown = [item.progress.get("epochs_total") for session in training.sessions for item in session.tries if item.progress]
-        known = [value for value in shown if value]
-        return int(known[-1]) if known else None
-    planned = training.setting("epochs_planned")
+    planned = None if training.setting("time_budget") else training.setting("epochs_planned")
+    if planned is None and training.table and not training.setting("time_budget"):
+        planned = training.table.epochs_total
     if planned is None:
-        shown = [item.progress.get("epochs_total") for session in training.sessions for item in session.tries if item.progress]
-        shown += [row.get("epochs_total") for row in training.table.rows] if training.table else []
-        known = [value for value in shown if value]
-        planned = known[-1] if known else None
+        planned = next((session.epochs_total for session in reversed(training.sessions) if session.epochs_total), None)
     return int(planned) if planned else None
 
 
@@ -275,7 +251,7 @@ def _epoch(training: Training, line: Line, run_id: str, envelope: dict[str, Any]
         images=line.images,
         tokens_mtok=tokens,
         tokens_estimated=None if tokens is None else line.estimated,
-        val_mtok=mtok(_val_tokens(training, line)) if evaluation else None,
+        val_mtok=mtok(val_tokens(training, line)) if evaluation else None,
         train_seconds=line.train_s,
         val_seconds=evaluation.get("val_s"),
         rate_mtok_s=tokens / line.train_s if tokens is not None and line.train_s else None,

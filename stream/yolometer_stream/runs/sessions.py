@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 State = dict[str, Any]
@@ -31,6 +32,18 @@ class Try:
         return bool(done) and self.progress is not None and self.progress["iterations_done"] >= done
 
 
+@dataclass(frozen=True)
+class Before:
+    """What is left of the closed tries of a session (see tail.py): all that later ones are judged by."""
+
+    tries: int = 0
+    first_epoch: int | None = None
+    last_epoch: int | None = None
+    epochs_total: int | None = None
+    retried: frozenset[TryKey] = frozenset()
+    """The tries that an incident names."""
+
+
 @dataclass
 class Session:
     """One training process: its settings, its tries in order, what happened, and which sources told it."""
@@ -45,6 +58,7 @@ class Session:
     order: tuple[Any, ...] = ()
     by_key: dict[TryKey, Try] = field(default_factory=dict)
     by_epoch: dict[int | None, list[Try]] = field(default_factory=dict)
+    before: Before = Before()
 
     def __post_init__(self) -> None:
         self.index()
@@ -56,13 +70,41 @@ class Session:
         for item in self.tries:
             self.by_epoch.setdefault(item.epoch, []).append(item)
 
+    def cut(self, first: int | None = None) -> Session:
+        """Without the tries of epochs before `first`, or without all of them: what is left of these is in `before`."""
+        closed = [first is None or (item.epoch is not None and item.epoch < first) for item in self.tries]
+        part = replace(self, tries=list(compress(self.tries, closed)))
+        named = {(item.get("epoch"), item.get("take", 0)) for item in self.incidents}
+        retried = self.before.retried | (named & part.by_key.keys())
+        before = Before(part.tried, part.first_epoch, part.last_epoch, part.epochs_total, frozenset(retried))
+        return replace(self, tries=[item for item, gone in zip(self.tries, closed, strict=True) if not gone], before=before)
+
     @property
     def epochs(self) -> list[int]:
         return [item.epoch for item in self.tries if item.epoch is not None]
 
     @property
+    def tried(self) -> int:
+        """How many tries there are, the closed ones included, as in all that follows."""
+        return self.before.tries + len(self.tries)
+
+    @property
     def first_epoch(self) -> int | None:
-        return min(self.epochs, default=None)
+        return min((epoch for epoch in (self.before.first_epoch, *self.epochs) if epoch is not None), default=None)
+
+    @property
+    def last_epoch(self) -> int | None:
+        return max((epoch for epoch in (self.before.last_epoch, *self.epochs) if epoch is not None), default=None)
+
+    @property
+    def epochs_total(self) -> int | None:
+        """Planned epochs as the bars show them last."""
+        shown = (item.progress.get("epochs_total") for item in reversed(self.tries) if item.progress)
+        return next((total for total in shown if total), self.before.epochs_total)
+
+    def has(self, key: TryKey) -> bool:
+        """Whether a try that an incident names was seen."""
+        return key in self.by_key or key in self.before.retried
 
     @property
     def resumed(self) -> bool:
@@ -114,15 +156,7 @@ def sessions_of(state: State) -> list[Session]:
 
 def _session(name: str, source: State, index: int, last: bool) -> Session | None:
     raw = source["sessions"][str(index)]
-    tries: dict[TryKey, Try] = {}
-    for entry in raw["tries"]:
-        tries[(entry["epoch"], entry["take"])] = Try(entry["epoch"], entry["take"], progress=entry)
-    for epoch, take, evaluation in raw["evaluations"]:
-        key = (epoch, take)
-        known = tries.setdefault(key, Try(epoch, take))
-        before = known.evaluation
-        if epoch is not None or before is None or (evaluation.get("map50") or 0) >= (before.get("map50") or 0):
-            known.evaluation = evaluation
+    tries = tries_of(raw["tries"], raw["evaluations"])
     settings = dict(raw["settings"])
     if any(item["what"] == "resume_refused" for item in raw["incidents"]) and not tries:
         return None
@@ -130,7 +164,21 @@ def _session(name: str, source: State, index: int, last: bool) -> Session | None
         return None
     opened = source["open"] if last else False
     order = (natural(name), index)
-    return Session([name], settings, list(tries.values()), list(raw["incidents"]), raw["first_ts"], raw["last_ts"], opened, order)
+    return Session([name], settings, tries, list(raw["incidents"]), raw["first_ts"], raw["last_ts"], opened, order)
+
+
+def tries_of(entries: Iterable[dict[str, Any]], evaluations: Iterable[list[Any]]) -> list[Try]:
+    """The tries that Progress tells, in their order, then those that only an Evaluation tells."""
+    tries: dict[TryKey, Try] = {}
+    for entry in entries:
+        tries[(entry["epoch"], entry["take"])] = Try(entry["epoch"], entry["take"], progress=entry)
+    for epoch, take, evaluation in evaluations:
+        key = (epoch, take)
+        known = tries.setdefault(key, Try(epoch, take))
+        before = known.evaluation
+        if epoch is not None or before is None or (evaluation.get("map50") or 0) >= (before.get("map50") or 0):
+            known.evaluation = evaluation
+    return list(tries.values())
 
 
 def same(left: float | None, right: float | None) -> bool | None:

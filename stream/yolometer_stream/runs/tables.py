@@ -6,7 +6,7 @@ the last one, or a clock that falls, is a resumed attempt of the same training.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from yolometer_stream.runs.sessions import natural, same_losses
@@ -21,18 +21,36 @@ class Table:
 
     sources: list[str]
     attempts: list[list[Row]]
+    last_closed: int | None = None
+    """The last epoch, planned epochs and whether all is timed, of the closed rows (see tail.py), which are left out."""
+    total_closed: int | None = None
+    timed_closed: bool = True
 
     @property
     def rows(self) -> list[Row]:
         return [row for attempt in self.attempts for row in attempt]
 
+    def cut(self, count: int) -> Table:
+        """Without the first `count` rows of the last attempt, and without those of the attempts before."""
+        gone = replace(self, attempts=[*self.attempts[:-1], self.attempts[-1][:count]])
+        attempts: list[list[Row]] = [[] for _ in self.attempts]
+        attempts[-1] = self.attempts[-1][count:]
+        last = gone.last_epoch if gone.rows else self.last_closed
+        return Table(self.sources, attempts, last, gone.epochs_total, gone.timed)
+
     @property
     def timed(self) -> bool:
-        return all(row.get("time_s") is not None for row in self.rows)
+        return self.timed_closed and all(row.get("time_s") is not None for row in self.rows)
 
     @property
     def last_epoch(self) -> int:
-        return max(int(row["epoch"]) for row in self.rows)
+        epochs = [int(row["epoch"]) for row in self.rows]
+        return max(epochs if self.last_closed is None else [self.last_closed, *epochs])
+
+    @property
+    def epochs_total(self) -> int | None:
+        """Planned epochs as the rows show them last."""
+        return next((row["epochs_total"] for row in reversed(self.rows) if row.get("epochs_total")), self.total_closed)
 
 
 def tables_of(state: State) -> list[Table]:
@@ -57,7 +75,7 @@ def _cut(name: str, rows: list[Row]) -> list[Table]:
     for row in rows:
         if last is None or (row["epoch"] == 1 and last["epoch"] >= 1 and not _same_row(row, last)):
             found.append(Table([name], [[row]]))
-        elif row["epoch"] <= last["epoch"] or _falls(row, last):
+        elif row["epoch"] <= last["epoch"] or falls(row, last):
             if _same_row(row, last):
                 continue
             found[-1].attempts.append([row])
@@ -67,7 +85,8 @@ def _cut(name: str, rows: list[Row]) -> list[Table]:
     return found
 
 
-def _falls(row: Row, last: Row) -> bool:
+def falls(row: Row, last: Row) -> bool:
+    """Whether the clock of a row is behind that of the row before: another process wrote it."""
     now, before = row.get("time_s"), last.get("time_s")
     return now is not None and before is not None and now < before
 

@@ -6,72 +6,211 @@ prints at its end, then the bars of long epochs. Validation is left out where a 
 
 from __future__ import annotations
 
-from yolometer_stream.runs.account import LONG_EPOCH_S, RESOLVED, Books, Line
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from typing import Any
+
+from yolometer_stream.runs.account import LONG_EPOCH_S, RESOLVED, Books, By, Line
+from yolometer_stream.runs.totals import plus
 
 
-def time_lines(books: Books) -> float | None:
-    """Give every line its training seconds where they are known; return those of the whole training."""
-    total = 0.0
-    known = books.attempts is not None and bool(books.lines) and _covered(books)
-    for attempt in sorted({line.attempt for line in books.lines}):
-        mine = [line for line in books.lines if line.attempt == attempt]
-        seconds = _attempt(mine)
+def _floats() -> array[float]:
+    return array("d")
+
+
+@dataclass
+class Clock:
+    """One attempt, its lines added one after the other: what each way to time it says."""
+
+    lines: int = 0
+    rows: int = 0
+    untimed: bool = False
+    row_s: float = 0.0
+    """Where the clock of the table stands, and the last epoch it covers."""
+    row_epoch: int = -1
+    table_s: float = 0.0
+    beyond_s: float = 0.0
+    """Bars of lines that the clock of the table has not covered."""
+    iterations_s: float | None = 0.0
+    val_s: float = 0.0
+    bars: int = 0
+    bars_s: float = 0.0
+    coarse_s: float = 0.0
+    whole: int = 0
+    whole_s: float = 0.0
+    loop: dict[str, Any] | None = None
+    sessions: bool = False
+
+    def add(self, line: Line) -> None:
+        """Add the next line; where it has a row it learns what the clock of the table says of it."""
+        self.lines += 1
+        self.val_s += _val_s(line)
+        if line.session is not None and not self.sessions:
+            self.sessions, self.loop = True, line.session.incident("completed")
+        self._add_row(line)
+        progress = line.progress or {}
+        seconds, resolution = progress.get("train_s"), progress.get("resolution_s") or 1.0
+        if seconds is None or resolution > 1e-3:
+            self.iterations_s = None
         if seconds is None:
-            known = False
+            return
+        if self.iterations_s is not None:
+            self.iterations_s += float(seconds)
+        self.bars += 1
+        self.bars_s += float(seconds)
+        self.coarse_s += float(resolution)
+        if line.complete:
+            self.whole += 1
+            self.whole_s += float(seconds)
+
+    def _add_row(self, line: Line) -> None:
+        if line.row is None:
+            # a wasted try before a later row is inside the clock of the table
+            self.beyond_s += 0.0 if line.epoch <= self.row_epoch else _bar_s(line) or 0.0
+        elif line.row.get("time_s") is None:
+            self.untimed = True
         else:
-            total += seconds
-    _place(books)
-    return total if known else None
+            now = float(line.row["time_s"])
+            line.row_s = max(now - self.row_s - _val_s(line), 0.0)
+            self.rows += 1
+            self.row_s, self.row_epoch = now, line.epoch
+            self.table_s += line.row_s
+            self.beyond_s = 0.0
+
+    @property
+    def by(self) -> By:
+        """The best way there is."""
+        if self.rows and not self.untimed:
+            return "table"
+        if self.iterations_s is not None:  # logs that print the seconds of their iterations are exact
+            return "iterations"
+        loop = self.loop
+        return "loop" if loop and loop.get("loop_s") and loop["resolution_s"] / 2 <= loop["loop_s"] * 0.05 else "bars"
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds of the attempt."""
+        by = self.by
+        if by == "table":
+            return self.table_s + self.beyond_s
+        if by == "iterations":
+            return self.iterations_s
+        if by == "loop":
+            return float((self.loop or {})["loop_s"]) - self.val_s
+        return self._by_bars()
+
+    def _by_bars(self) -> float | None:
+        """Bars alone: only where epochs are long against what bars leave out, and the sum is finer than a tenth."""
+        if self.bars != self.lines:
+            return None
+        long_enough = self.whole_s >= LONG_EPOCH_S * self.whole if self.whole else self.bars_s >= LONG_EPOCH_S
+        return self.bars_s if long_enough and self.coarse_s * RESOLVED <= self.bars_s else None
 
 
-def _place(books: Books) -> None:
+@dataclass
+class ClosedTimes:
+    """The times of closed lines: of earlier attempts their sums, of the last one all that the place of a line follows from."""
+
+    attempts: int = 0
+    seconds: float | None = 0.0
+    stamps: list[float] = field(default_factory=list)
+    """Between which times the lines of earlier attempts ended."""
+    attempt: int = 0
+    clock: Clock = field(default_factory=Clock)
+    by: By | None = None
+    """How the lines of the last attempt were timed; timed otherwise, they would say something else."""
+    seen: array[float] = field(default_factory=_floats)
+    """Of each line of the last attempt when its end was seen, its seconds, and where it was placed."""
+    train_s: array[float] = field(default_factory=_floats)
+    val_s: array[float] = field(default_factory=_floats)
+    placed: array[float] = field(default_factory=_floats)
+
+    def close(self, lines: Iterable[Line], last: int, by: By) -> None:
+        """Add lines that `time_lines` timed; `by` is how it timed those of the last attempt, whose number is `last`."""
+        for attempt, mine in groupby(lines, key=lambda line: line.attempt):
+            if attempt == last:
+                self.attempt, self.by = last, by
+                for line in mine:
+                    self._append(line)
+                continue
+            earlier, clock = list(mine), Clock()
+            for line in earlier:
+                clock.add(line)
+            self.attempts += 1
+            self.seconds = plus(self.seconds, clock.seconds)
+            self.stamps = _span([*self.stamps, *(line.ts for line in earlier if line.ts is not None)])
+
+    def _append(self, line: Line) -> None:
+        self.clock.add(line)
+        self.seen.append(line.seen_ts or 0.0)
+        self.train_s.append(line.train_s or 0.0)
+        self.val_s.append(_val_s(line))
+        self.placed.append(line.ts or 0.0)
+
+    def place(self, following: Line) -> None:
+        """Place the lines of the last attempt, of which `following` is the next one."""
+        if following.ts is None:
+            return
+        latest = following.ts - (following.train_s or 0.0) - _val_s(following)
+        for at in range(len(self.seen) - 1, -1, -1):
+            stamp = min(self.seen[at], latest)
+            if stamp == self.placed[at]:
+                return  # and so are all before it
+            self.placed[at] = stamp
+            latest = stamp - self.train_s[at] - self.val_s[at]
+
+
+def time_lines(books: Books, closed: ClosedTimes | None = None) -> float | None:
+    """Give every line its training seconds where they are known; return those of the whole training.
+
+    `closed` are the times of the lines before, which are placed anew; `books.by` is how the last attempt was timed.
+    """
+    closed = closed or ClosedTimes()
+    total, attempts = closed.seconds, closed.attempts
+    for attempt, lines in groupby(books.lines, key=lambda line: line.attempt):
+        mine = list(lines)
+        clock = replace(closed.clock) if attempt == closed.attempt else Clock()
+        for line in mine:
+            clock.add(line)
+        books.by = clock.by
+        for line in mine:
+            _give(line, books.by)
+        attempts += 1
+        total = plus(total, clock.seconds)
+    _place(books, closed)
+    return total if books.lines and attempts == books.attempts else None
+
+
+def _give(line: Line, by: By) -> None:
+    if by == "iterations":
+        line.train_s = float((line.progress or {})["train_s"])
+    else:
+        line.train_s = line.row_s if by == "table" and line.row is not None else _bar_s(line)
+
+
+def _place(books: Books, closed: ClosedTimes) -> None:
     """When each line ended: as it was seen, but not later than the next of its attempt began (old logs are read at once)."""
-    for line, following in reversed(list(zip(books.lines, books.lines[1:], strict=False))):
+    lines = books.lines
+    for line in lines:
+        line.seen_ts = line.ts
+    for line, following in reversed(list(pairwise(lines))):
         if line.ts is None or following.ts is None or line.attempt != following.attempt:
             continue
         line.ts = min(line.ts, following.ts - (following.train_s or 0.0) - _val_s(following))
+    if lines and lines[0].attempt == closed.attempt:
+        closed.place(lines[0])
+    stamps = closed.stamps + [line.ts for line in lines if line.ts is not None]
+    books.stamps = _span(stamps + _span(closed.placed))
 
 
-def _covered(books: Books) -> bool:
-    """Whether all attempts are in the books."""
-    return books.attempts is None or len({line.attempt for line in books.lines}) == books.attempts
-
-
-def _attempt(lines: list[Line]) -> float | None:
-    rows = [line for line in lines if line.row is not None and line.row.get("time_s") is not None]
-    others = [line for line in lines if line.row is None]
-    if rows and all(line.row is None or line.row.get("time_s") is not None for line in lines):
-        return _by_table(rows) + sum(_bar_s(line) or 0.0 for line in others if not _inside(line, rows))
-    exact = _by_iterations(lines)
-    if exact is not None:
-        return exact
-    session = next((line.session for line in lines if line.session is not None), None)
-    loop = session.incident("completed") if session else None
-    if loop and loop.get("loop_s") and loop["resolution_s"] / 2 <= loop["loop_s"] * 0.05:
-        _spread_bars(lines)
-        return float(loop["loop_s"]) - sum(_val_s(line) for line in lines)
-    return _by_bars(lines)
+def _span(stamps: Sequence[float]) -> list[float]:
+    return [min(stamps), max(stamps)] if stamps else []
 
 
 def _val_s(line: Line) -> float:
     return float((line.evaluation or {}).get("val_s") or 0.0)
-
-
-def _by_table(rows: list[Line]) -> float:
-    before = 0.0
-    total = 0.0
-    for line in rows:
-        now = float((line.row or {})["time_s"])
-        wall, before = now - before, now
-        line.train_s = max(wall - _val_s(line), 0.0)
-        total += line.train_s
-    return total
-
-
-def _inside(line: Line, rows: list[Line]) -> bool:
-    """Whether the table's clock already ran over a line that has no row: a wasted try before a later row."""
-    line.train_s = _bar_s(line)
-    return any(row.epoch >= line.epoch for row in rows)
 
 
 def _bar_s(line: Line) -> float | None:
@@ -81,30 +220,3 @@ def _bar_s(line: Line) -> float | None:
     if seconds is None or resolution is None or seconds < RESOLVED * resolution:
         return None
     return float(seconds)
-
-
-def _by_iterations(lines: list[Line]) -> float | None:
-    """Logs that print the seconds of their iterations are exact."""
-    if not lines or not all(line.progress and (line.progress.get("resolution_s") or 1.0) <= 1e-3 for line in lines):
-        return None
-    for line in lines:
-        line.train_s = float(line.progress["train_s"]) if line.progress and line.progress.get("train_s") is not None else None
-    return None if any(line.train_s is None for line in lines) else sum(line.train_s or 0.0 for line in lines)
-
-
-def _spread_bars(lines: list[Line]) -> None:
-    for line in lines:
-        line.train_s = _bar_s(line)
-
-
-def _by_bars(lines: list[Line]) -> float | None:
-    """Bars alone: only where epochs are long against what bars leave out, and the sum is finer than a tenth."""
-    _spread_bars(lines)
-    bars = [line.progress for line in lines if line.progress]
-    if len(bars) != len(lines) or any(bar.get("train_s") is None for bar in bars):
-        return None
-    total = sum(float(bar["train_s"]) for bar in bars)
-    coarse = sum(float(bar["resolution_s"] or 1.0) for bar in bars)
-    complete = [float(line.progress["train_s"]) for line in lines if line.progress and line.complete]
-    long_enough = sum(complete) >= LONG_EPOCH_S * len(complete) if complete else total >= LONG_EPOCH_S
-    return total if long_enough and coarse * RESOLVED <= total else None

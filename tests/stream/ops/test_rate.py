@@ -46,6 +46,28 @@ def test_a_rate_is_said_once_a_bucket_and_window_at_the_edge_of_the_bucket() -> 
     assert got[0].active_rate_mtok_s == pytest.approx(10.0)
 
 
+def test_a_long_window_is_said_every_sixtieth_of_it_at_edges_that_all_runs_share() -> None:
+    got = said([work(n, 5.0 * n + 3, duration_s=5.0) for n in range(1, 50)])
+    assert [t for t, _ in of(got, "r1", 60)] == [5 * n for n in range(1, 50)]
+    hour = of(got, "r1", 3600)
+    assert [t for t, _ in hour] == [0, 60, 120, 180, 240]
+    assert [rate for _, rate in hour] == pytest.approx([max(t - 3, 0) * 20 / 3600 for t, _ in hour])
+    assert of(got, None, 3600) == of(got, "r1", 3600)
+
+
+def test_a_state_from_when_all_windows_were_said_together_goes_on() -> None:
+    states: States = {"rate": {"r1": rate.OPERATOR.start()}}
+    advance(OPS, states, work(1, 3590.0))
+    assert states["rate"]["r1"]["said_s"] % 60 == 50, "one edge of a bucket is all that is remembered"
+    assert {r.window_s for r in advance(OPS, states, work(2, 3599.0)) if isinstance(r, Rate)} == {60, 300}
+    assert {r.window_s for r in advance(OPS, states, work(3, 3600.0)) if isinstance(r, Rate)} == {60, 300, 3600}
+
+
+def test_a_run_that_lags_two_edges_of_the_hour_still_corrects_the_row_of_the_box() -> None:
+    got = of(said([work(1, 59.0), work(2, 121.0), work(1, 62.0, run="r2")]), None, 3600)
+    assert got == [(0, 0.0), (120, pytest.approx(190 / 3600)), (60, pytest.approx(80 / 3600)), (120, pytest.approx(270 / 3600))]
+
+
 def test_old_logs_give_the_rates_of_their_day() -> None:
     assert {r.ts.year for r in said([work(1, 10.0)])} == {2020}
 
