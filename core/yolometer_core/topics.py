@@ -47,7 +47,7 @@ class Topic:
 
 # A worker without state reads its whole changelog, in records and not in keys: small segments that are compacted early
 # keep the number of records near the number of keys.
-_STATE = {"segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
+_STATE = {"segment.bytes": str(8 << 20), "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.2"}
 
 TOPICS: tuple[Topic, ...] = (
     Topic("fact", "facts that agents read from logs, and their losses", "place"),

@@ -186,7 +186,11 @@ def _event(index: int, item: Any) -> Event | Refused:
     if form is None:
         return Refused(index, "type", f"There is no event of type {item[0][:40]!r}; update this program.")
     try:
-        fields = {name: _value(form, name, value) for name, value in item[1].items() if name in form.fields}
+        fields = {
+            name: value if isinstance(value, list | dict | bytes) else _value(form, name, value)
+            for name, value in item[1].items()
+            if name in form.fields
+        }
         return form.kind.model_validate(fields)
     except ValidationError as error:
         mistake = error.errors(include_input=False, include_url=False)[0]
@@ -198,6 +202,8 @@ def _event(index: int, item: Any) -> Event | Refused:
 
 def _value(form: Form, name: str, value: Any) -> Any:
     """A field as the event wants it. Whole numbers of a time become one; what cannot be a number of this field is refused."""
+    if isinstance(value, str) and name not in form.money and name not in form.times:
+        return value
     if isinstance(value, bool):
         return value
     if isinstance(value, int):

@@ -17,6 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from yolometer_core.events import Evaluation, Event, Incident, Progress, Rate, ResultRow, Setting, Settle, SourceState, Work
+from yolometer_core.gpu import Gpu
 from yolometer_stream.advance import States, advance
 from yolometer_stream.operator import Operator
 
@@ -228,3 +229,27 @@ HISTORIES: dict[str, Callable[[str], st.SearchStrategy[list[Event]]]] = {
     "rate_box": rates_of_a_node,
     "run": facts_of_a_place,
 }
+
+
+@st.composite
+def samples_of_a_node(draw: Draw, node: str) -> list[Event]:
+    """Messages of up to two meters: mostly without a gap, sometimes after minutes, hours or with a clock that went back."""
+    events: list[Event] = []
+    for source in ["meter", "other"][: draw(st.integers(1, 2))]:
+        now_ms, seq = draw(st.integers(0, 3_600_000)), 0
+        for _ in range(draw(st.integers(1, 20))):
+            gpus, ticks, period_s = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.sampled_from([0.5, 1.0, 10.0]))
+            offsets_ms = tuple(int(1000 * period_s) * tick for tick in range(ticks))
+            seq += draw(st.integers(1, 3))
+            nothing = (None,) * gpus
+            events.append(
+                Gpu(ts=START + timedelta(milliseconds=now_ms), node=node, source=source, seq=seq, period_s=period_s,
+                    offsets_ms=offsets_ms, gpu_uuid=tuple(f"GPU-{n}" for n in range(gpus)), gpu_model=nothing, run_id=nothing,
+                    user=nothing, team=nothing, attribution_source=nothing, columns={})
+            )  # fmt: skip
+            late_ms = draw(st.sampled_from([0, 0, 0, 60_000, 7_200_000, 20_000_000, -30_000, -20_000_000]))
+            now_ms = max(now_ms + offsets_ms[-1] + int(1000 * period_s) + late_ms, 0)
+    return events
+
+
+HISTORIES["coverage"] = samples_of_a_node
