@@ -143,3 +143,13 @@ def positions(config: KafkaConfig, reads: Mapping[str, Sequence[str]]) -> list[P
                 committed = at.offset if at is not None and at.offset >= 0 else None
                 found.append(Position(service, part.topic, part.partition, committed, first[part].offset, end[part].offset))
     return found
+
+
+def stored_until(config: KafkaConfig, name: str, partition: int) -> int:
+    """The first message of a partition that no sink has stored yet. Unavailable when Kafka cannot be asked."""
+    group, part = topic(config, "sink"), TopicPartition(topic(config, name), partition)
+    with connected(config) as admin:
+        at = admin.list_group_offsets(group)[group].get(part)
+        if at is not None and at.offset >= 0:
+            return int(at.offset)
+        return int(admin.list_partition_offsets({part: OffsetSpec.EARLIEST})[part].offset)

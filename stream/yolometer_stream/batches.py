@@ -24,7 +24,8 @@ from yolometer_stream.partitions import Partitions, Taken
 
 STORE_RETRY_S = (0.5, 30.0)
 YIELD_S = 0.05
-Rebuild = Callable[[str, str], States | None]
+Rebuild = Callable[[str, str, int, int], States | None]
+"""(topic, key, partition, offset) -> the state as all messages before that offset have left it, or None. May be Unavailable."""
 """What can be found elsewhere of the state of (topic, key). Called in a thread; when it is Unavailable it is asked again."""
 
 
@@ -101,24 +102,24 @@ class Batches:
 
     async def _ask(self, messages: list[Taken]) -> None:
         """Find elsewhere what is not known any more; a store that is away is waited for, nothing is acknowledged meanwhile."""
-        for partition, name in self.partitions.unknown(messages, self._went_on):
+        for (partition, name), offset in self.partitions.unknown(messages, self._went_on).items():
             found: States | None = None
             if self._rebuild is not None:
-                found = await self._rebuilt(*name)
+                found = await self._rebuilt(*name, partition, offset)
             elif not self._warned:
                 self._warned = True
                 self._log.warning("State was lost and there is no store to make it from; it begins empty", partition=partition)
             self.partitions.told(partition, name, found)
 
-    async def _rebuilt(self, name: str, key: str) -> States | None:
+    async def _rebuilt(self, name: str, key: str, partition: int, offset: int) -> States | None:
         assert self._rebuild is not None  # noqa: S101  # the caller looked
         wait_s = STORE_RETRY_S[0]
         while True:
             try:
-                found = await asyncio.to_thread(self._rebuild, name, key)
+                found = await asyncio.to_thread(self._rebuild, name, key, partition, offset)
             except Unavailable as error:
-                self._services.health.problem(f"State has to be made again and the store is away: {error}")
-                self._log.warning("State has to be made again and the store is away; waiting for it", error=str(error))
+                self._services.health.problem(f"State has to be made again and cannot be yet: {error}")
+                self._log.warning("State has to be made again and cannot be yet; waiting", error=str(error))
                 if self._services.stop.wished:
                     self._services.end(0)  # it would wait for ever, and what is not acknowledged comes again
                 await asyncio.sleep(wait_s)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from yolometer_core.config import Config
 from yolometer_core.kafka import KafkaConfig
+from yolometer_core.store_url import complete, without_password
 from yolometer_stream.runs.rows import Terms
 
 
@@ -18,6 +20,7 @@ class StreamConfig(Config):
     store: str | None = Field(
         default=None, description="a ClickHouse server (a URL) to make lost state again from; without one it is lost"
     )
+    store_password_file: Path | None = Field(default=None, description="file that holds the password of the store, nothing else")
     gpu_model: str | None = Field(default=None, description="model of the GPUs, instead of what the logs say")
     gpus: int | None = Field(default=None, ge=1, description="GPUs that each run holds, instead of what the logs say")
     price: Decimal | None = Field(default=None, ge=0, description="price of one GPU-hour; without it the cost is unknown")
@@ -35,6 +38,14 @@ class StreamConfig(Config):
     metrics_host: str = Field(default="127.0.0.1", description="address of /metrics and /healthz")
     metrics_port: int | None = Field(default=9462, ge=0, le=65535, description="port of /metrics and /healthz; null for none")
     log_json: bool = Field(default=False, description="write logs as one JSON object a line")
+
+    @field_serializer("store")
+    def _without_password(self, store: str | None) -> str | None:
+        return store and without_password(store)
+
+    def store_url(self) -> str | None:
+        """The URL of the store with its password, which is hidden from logs from now on. BadConfig when its file is wrong."""
+        return self.store and complete(self.store, self.store_password_file)
 
     @property
     def terms(self) -> Terms:

@@ -88,12 +88,13 @@ class Partitions:
         """Whether one of the partitions is cold."""
         return any(self._is_cold(partition, at_ms) for partition, at_ms in self._newest_ms.items())
 
-    def unknown(self, messages: Iterable[Taken], went_on: Callable[[int], bool]) -> list[tuple[int, Name]]:
-        """The names among `messages` that were known once and are not any more, to be told with `told` before `take`.
+    def unknown(self, messages: Iterable[Taken], went_on: Callable[[int], bool]) -> dict[tuple[int, Name], int]:
+        """The names among `messages` that were known once and are not any more, to be told with `told` before `take`,
+        each with the offset of its first message here.
 
         `went_on(partition)` says whether messages of the partition were handled before this worker got it.
         """
-        found: dict[tuple[int, Name], None] = {}
+        found: dict[tuple[int, Name], int] = {}
         for message in messages:
             journal = self.journal(message.partition)
             if message.partition in self._unchecked:
@@ -104,8 +105,8 @@ class Partitions:
             if name is None or journal.bundle(name) is not None:
                 continue
             if journal.asks(message.ts_ms) or (message.partition, name) in self._lost:
-                found[message.partition, name] = None
-        return list(found)
+                found.setdefault((message.partition, name), message.offset)
+        return found
 
     def told(self, partition: int, name: Name, bundle: States | None) -> None:
         """What could be found elsewhere of a name that was asked for; None: nothing."""

@@ -11,11 +11,11 @@ import tenacity
 import typer
 from kafka.errors import NoError, for_code
 
-from yolometer.admin import connected
+from yolometer.admin import connected, stored_until
 from yolometer.box import operators
 from yolometer.rebuild import rebuild_from
 from yolometer_core.config import load
-from yolometer_core.errors import BadConfig, Unavailable
+from yolometer_core.errors import BadConfig, StoreUnavailable, Unavailable
 from yolometer_core.kafka import KafkaConfig, topic
 from yolometer_core.service import logs
 from yolometer_core.service.health import Health, Watchdog, serve
@@ -59,7 +59,7 @@ def stream_command(
         Watchdog(health, settings.stuck_after_s, warn=log.critical).start()
         from yolometer_stream.faust_runner import run
 
-        code = run(settings, parts, Services(health, metrics, stop), _rebuild(store, parts))
+        code = run(settings, parts, Services(health, metrics, stop), _rebuild(store, settings.kafka, parts))
     deadline.cancel()
     logging.shutdown()
     # The threads of Faust's clients may wait for a broker that is gone; all that had to be done is done.
@@ -67,20 +67,26 @@ def stream_command(
 
 
 def _store_url(settings: StreamConfig) -> str | None:
-    if settings.store is None:
-        return None
-    if not settings.store.startswith("clickhouse"):
+    url = settings.store_url()
+    if url is not None and not url.startswith("clickhouse"):
         raise BadConfig("The key 'store' must be a ClickHouse server, clickhouse://user@host:8123/database: workers share it.")
-    return settings.store
+    return url
 
 
-def _rebuild(url: str | None, parts: dict[str, Operator]) -> Rebuild | None:
-    """Opens the store when it is needed for the first time: state is seldom lost."""
+def _rebuild(url: str | None, kafka: KafkaConfig, parts: dict[str, Operator]) -> Rebuild | None:
+    """Opens the store when it is needed for the first time: state is seldom lost.
+
+    What the stream has read before the sink has stored it is in neither: so the sink is waited for first.
+    """
     if url is None:
         return None
     opened: list[Any] = []
 
-    def rebuild(name: str, key: str) -> Any:
+    def rebuild(name: str, key: str, partition: int, offset: int) -> Any:
+        done = stored_until(kafka, name, partition)
+        if done < offset:
+            waits = f"the sink is at {done} of {topic(kafka, name)}/{partition} and this worker at {offset}"
+            raise StoreUnavailable(f"The store does not hold all facts yet ({waits}); see whether a sink runs.")
         if not opened:
             from yolometer_sinks.open_store import open_store
 
