@@ -5,17 +5,24 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
+from pydantic import BaseModel
 
-from yolometer_core import events
+from yolometer_core import delivery, events, gpu
 
 HERE = Path(__file__).parent
 _NOTE = "<!-- Written by docs/_generate.py from the code. Do not edit; run `make docs`. -->\n"
 _SUFFIXES = (
     ("_mtok_s", "MTok/s"),
+    ("_mhz", "MHz"),
+    ("_ms", "ms"),
+    ("_w", "W"),
+    ("_j", "J"),
+    ("_c", "degrees Celsius"),
     ("_s_per_mtok", "s/MTok"),
     ("_per_s", "1/s"),
     ("_mtok", "MTok"),
@@ -31,22 +38,32 @@ _WORDS = {
     "int": "integer",
     "float": "number",
     "str": "text",
+    "bytes": "bytes",
     "bool": "boolean",
     "datetime": "time",
     "Decimal": "decimal",
-    "NoneType": "null",
-}
+    "NoneType": "null", "SecretStr": "secret", "Any": "anything"}
 
 
 def event_types() -> list[type[events.Event]]:
     """Every event that has a table, in the order of the source."""
-    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
-    return [kind for kind in kinds if "table" in vars(kind)]
+    named = [value for module in (events, gpu, delivery) for value in vars(module).values()]
+    kinds = [kind for kind in named if isinstance(kind, type) and issubclass(kind, events.Event) and "table" in vars(kind)]
+    return list(dict.fromkeys(kinds))
 
 
 def own_fields(kind: type[events.Event]) -> list[str]:
-    """Names of the fields that `kind` adds to the fields of every event, as they stand in the row."""
-    return [name for name in kind.model_fields if name not in events.Event.model_fields]
+    """Names of the fields that `kind` adds to the fields of every event, as they stand in the message or in the row."""
+    own = [name for name in kind.model_fields if name not in events.Event.model_fields]
+    return own + list(gpu.METRICS) if kind is gpu.Gpu else own
+
+
+def sample_fields() -> list[tuple[str, str]]:
+    """The columns of the table `gpu` beside those of every event, with their types in words: a row is one sample."""
+    texts = ["gpu_model", "run_id", "user", "team", "attribution_source"]
+    whole = {"memory_used_bytes", "memory_total_bytes", "clock_event_reasons"}
+    metrics = [(name, "integer or null" if name in whole else "number or null") for name in gpu.METRICS]
+    return [("period_s", "number"), ("gpu_uuid", "text"), *[(name, "text or null") for name in texts], *metrics]
 
 
 def meaning(meanings: dict[str, str], table: str, field: str) -> str:
@@ -113,8 +130,13 @@ def events_page() -> str:
         doc = " ".join((kind.__doc__ or "").split())
         identity = ", ".join(f"`{name}`" for name in kind.identity)
         page += ["", f"## {kind.table}", "", f"{layer}. {doc}", "", f"Identity: {identity}.", ""]
-        fields = ((name, kind.model_fields[name]) for name in own_fields(kind))
+        fields = ((name, kind.model_fields[name]) for name in own_fields(kind) if name in kind.model_fields)
+        if kind is gpu.Gpu:
+            page += ["As a message:", ""]
         page += _table((name, _type(f.annotation), _unit(name), meaning(said, kind.table, name)) for name, f in fields)
+        if kind is gpu.Gpu:
+            page += ["", "As rows, one for each sample of each GPU; the identity of a row is `node`, `gpu_uuid`, `ts`:", ""]
+            page += _table((name, what, _unit(name), meaning(said, "gpu", name)) for name, what in sample_fields())
     return "\n".join(page) + "\n"
 
 
@@ -169,25 +191,41 @@ def cli_page() -> str:
 
 
 def config_page() -> str:
-    """docs/config.md: every key of the settings of a box."""
-    from yolometer.settings import BoxConfig
+    """docs/config.md: every key of the settings of a box and of the services."""
+    from yolometer.services import CONFIGS, config_of
 
     page = [
-        "# Settings of a box",
+        "# Settings",
         "",
         _NOTE,
-        "`yolometer up --config FILE` reads these keys from a YAML file. `YOLOMETER_<KEY>` in the environment wins over the file",
-        "(`YOLOMETER_OWNER__TEAM=vision` for a key inside), an option of the command wins over both. An unknown key is an error",
-        "that names the nearest right one. `up.example.yaml` beside this page is a whole file.",
-        "",
-        "| key | type | default | meaning |",
-        "| --- | --- | --- | --- |",
+        "`yolometer up --config FILE`, and `agent`, `stream` and `sink`, read these keys from a YAML file. `YOLOMETER_<KEY>`",
+        "in the environment wins over the file (`YOLOMETER_OWNER__TEAM=vision` for a key inside), an option of the command",
+        "wins over both. An unknown key is an error that names the nearest right one. A secret is never in the file: it comes",
+        "from the environment, or from a file of its own. `yolometer config example SERVICE` prints a whole file,",
+        "`yolometer config check FILE` checks one.",
     ]
-    for name, field in BoxConfig.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        shown = "none" if default in (None, (), {}) else str(default)
-        page.append(f"| `{name}` | {_type(field.annotation)} | {shown} | {field.description} |")
+    for service in ("up", *(name for name in CONFIGS if name != "up")):
+        page += ["", f"## {service}", "", "| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+        page += _keys(config_of(service), "")
     return "\n".join(page) + "\n"
+
+
+def _keys(kind: Any, above: str) -> Iterator[str]:
+    for name, field in kind.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, BaseModel):
+            yield from _keys(type(default), f"{above}{name}.")
+            continue
+        plain = [str(item) for item in default] if isinstance(default, tuple) else default
+        shown = "none" if default in (None, (), {}) else str(plain)
+        yield f"| `{above}{name}` | {_type(field.annotation)} | {shown} | {field.description} |"
+
+
+def example_page(service: str) -> str:
+    """deploy/config: a whole file of the settings of a service."""
+    from yolometer.services import example
+
+    return example(service)
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -195,6 +233,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "roi.md": roi_page,
     "cli.md": cli_page,
     "config.md": config_page,
+    **{f"../deploy/config/{name}.yaml": partial(example_page, name) for name in ("agent", "stream", "sink")},
 }
 
 

@@ -57,7 +57,7 @@ def sections(page: str) -> set[str]:
 # generated pages ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["events.md", "roi.md", "cli.md"])
+@pytest.mark.parametrize("page", list(generate.PAGES))
 def test_a_generated_page_is_fresh(page: str) -> None:
     """A page that is made from the code says what the code says now."""
     path = DOCS / page
