@@ -31,9 +31,9 @@ def config_of(service: str) -> type[Config]:
 
 
 def service_of(path: Path) -> str:
-    """The service that a file is most likely meant for: the one that knows most of its keys."""
+    """The service that a file is most likely meant for: the one that knows most of its keys, of equals the one in its name."""
     keys = read(path)
-    return max(CONFIGS, key=lambda service: sum(key in config_of(service).model_fields for key in keys))
+    return max(CONFIGS, key=lambda name: (sum(key in config_of(name).model_fields for key in keys), name in path.stem))
 
 
 def check(path: Path, service: str | None) -> tuple[str, Config]:
