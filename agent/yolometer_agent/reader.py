@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ LARGEST_DOCUMENT = 1 << 20
 UNKNOWN = "It is no training log, table or settings file that yolometer knows."
 _LARGEST = 1 << 40
 """More epochs, images, pixels or parameters than any training has: a damaged log, and more than the store can hold."""
+_MAY_BE_NAN = frozenset({"map50", "map50_95", "top1"})
+"""A training that diverged prints nan for these. (So it does for losses, which are lists and not looked into.)"""
 _SLOTS = 8
 """`seq` is the position of a record's end times this, plus the number of the fact in the record."""
 
@@ -200,16 +203,26 @@ class Reader:
         return _whole(self._fact(item, at + slot, ts) for slot, item in enumerate(found[: _SLOTS - 1]))
 
     def _fact(self, found: Found, seq: int, ts: datetime | None = None) -> Fact | None:
-        """The fact, without numbers that no training can mean; None when what is left is no fact."""
+        """The fact, without values that no training can mean; None when what is left is no fact."""
+        fields = {name: value for name, value in found.fields.items() if _can_be(name, value)}
         said = {"ts": ts or self._now(), "node": self._node, "source": self.source, "seq": seq, "place": self.place,
-                "session": found.session, **found.fields}  # fmt: skip
-        for name, value in found.fields.items():
-            if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
-                del said[name]
+                "session": found.session, **fields}  # fmt: skip
         try:
             return found.kind.model_validate(said)
+        except ValidationError as error:
+            wrong = {str(mistake["loc"][0]) for mistake in error.errors(include_input=False, include_url=False) if mistake["loc"]}
+        try:
+            # one field that is damaged does not take the others with it
+            return found.kind.model_validate({name: value for name, value in said.items() if name not in wrong})
         except ValidationError:
             return None
+
+
+def _can_be(name: str, value: Any) -> bool:
+    """Whether a training can mean a value: no number larger than any column, and NaN only where a diverged training says it."""
+    if isinstance(value, float):
+        return math.isfinite(value) or name in _MAY_BE_NAN
+    return not isinstance(value, int) or -_LARGEST <= value <= _LARGEST
 
 
 def _whole(facts: Iterable[Fact | None]) -> list[Fact]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from yolometer_core import events
+from yolometer_core import delivery, events
 from yolometer_core.errors import BadUsage
 from yolometer_core.events import Event
 from yolometer_sinks.stores._base import Store
@@ -34,7 +34,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 def event(given: dict[str, dict[str, Any]]) -> Event:
     ((kind, fields),) = given.items()
     said = {"ts": "2026-03-01T12:00:00+00:00", "node": "n", "source": "s", "seq": 0}
-    built = getattr(events, kind)(**{**said, **DEFAULTS[kind], **fields})
+    built = (getattr(events, kind, None) or getattr(delivery, kind))(**{**said, **DEFAULTS.get(kind, {}), **fields})
     assert isinstance(built, Event)
     return built
 
@@ -50,7 +50,10 @@ def same(value: Any, expected: Any) -> bool:
 @pytest.mark.parametrize(("query", "case"), ALL, ids=[f"{query}: {case['name']}" for query, case in ALL])
 def test_case(store: Store, query: str, case: dict[str, Any]) -> None:
     for given in case["given"]:
-        store.write([event(given)])
+        if "sql" in given:  # rows that no event is: rollups
+            store.command(given["sql"])
+        else:
+            store.write([event(given)])
     params = {name: str(value) for name, value in case.get("params", {}).items()}
     rows = store.query(*find(query).bind(params)).dicts()
     assert len(rows) == len(case["expect"]), rows
@@ -76,7 +79,7 @@ def test_runs_has_exactly_the_fields_of_replay() -> None:
 def test_an_unknown_query_or_parameter_names_the_nearest() -> None:
     with pytest.raises(BadUsage, match="did you mean wasted_tokens"):
         find("wasted_token")
-    with pytest.raises(BadUsage, match="known are map_per_token"):
+    with pytest.raises(BadUsage, match="known are gpu_hours"):
         find("zzzzzz")
     with pytest.raises(BadUsage, match="did you mean run_id"):
         find("runs").bind({"runid": "x"})

@@ -21,6 +21,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # ships no types
 
 from yolometer_core.errors import BadInput
 from yolometer_core.events import Event, Row
+from yolometer_core.gpu import Gpu
+from yolometer_sinks.stores import _gpu
 
 _MONEY_STEP = Decimal("0.000001")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,12 +55,17 @@ def shape(kind: type[Event]) -> Shape:
     return Shape(pa.schema(fields), builds)
 
 
+def schema(kind: type[Event]) -> Any:
+    """The columns of a class of events as an Arrow schema."""
+    return _gpu.schema() if kind is Gpu else shape(kind).schema
+
+
 def tables(events: Sequence[Event]) -> dict[str, Any]:
     """Return `{table name: pyarrow.Table}` of the events, in the order in which their classes come first.
 
     Of the versions of one row only the highest is kept (the later one of equals). Raises BadInput for an event that
     cannot be a row: a naive time, a year outside 1970 to 2261, a number that its column cannot hold. Raises it too for a class
-    that is never stored.
+    that is never stored. A `gpu` event becomes one row for each sample.
     """
     groups: defaultdict[type[Event], list[Event]] = defaultdict(list)
     for event in events:
@@ -66,10 +73,26 @@ def tables(events: Sequence[Event]) -> dict[str, Any]:
     return {kind.table: table(kind, group) for kind, group in groups.items()}
 
 
+def sift(events: Sequence[Event]) -> tuple[list[Event], list[tuple[Event, BadInput]]]:
+    """Part the events that can be rows from those that cannot, in order, each with its reason. Found by halving."""
+    try:
+        tables(events)
+    except BadInput as error:
+        if len(events) == 1:
+            return [], [(events[0], error)]
+        middle = len(events) // 2
+        good, bad = sift(events[:middle])
+        more, worse = sift(events[middle:])
+        return good + more, bad + worse
+    return list(events), []
+
+
 def table(kind: type[Event], events: Sequence[Event]) -> Any:
     """Return one pyarrow.Table of events that are all of `kind`. Raises BadInput as `tables` does."""
     if not kind.stored:
         raise BadInput(f"A {kind.table} event is never stored; leave it out.")
+    if kind is Gpu:
+        return _gpu.table(events)  # type: ignore[arg-type]  # they are all of this kind
     form = shape(kind)
     try:
         columns = _columns(kind, events)
@@ -156,7 +179,7 @@ def _column(annotation: Any, unsigned: bool) -> tuple[Any, Build]:
     raise TypeError(f"a field of type {annotation} has no column")
 
 
-_BARE: dict[Any, Any] = {str: pa.string(), bool: pa.bool_(), float: pa.float64()}
+_BARE: dict[Any, Any] = {str: pa.string(), bytes: pa.binary(), bool: pa.bool_(), float: pa.float64()}
 
 
 def _typed(arrow: Any) -> tuple[Any, Build]:

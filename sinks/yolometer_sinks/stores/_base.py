@@ -66,6 +66,15 @@ class Store(Protocol):
         ...
 
 
+@runtime_checkable
+class ColumnStore(Store, Protocol):
+    """A store that also takes events as columns, so that one thread can make them and another one write."""
+
+    def write_tables(self, built: Mapping[str, Any]) -> None:
+        """Keep the events that `_arrow.tables` made these columns of, as `write` does."""
+        ...
+
+
 @dataclass(frozen=True)
 class Scheme:
     """How the stores of one URL scheme are opened; a store file offers one as `SCHEME`."""

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
 from yolometer_core.errors import BadUsage, EmptyStore
 from yolometer_core.events import Event
 from yolometer_sinks.stores._arrow import tables
@@ -13,14 +16,30 @@ from yolometer_sinks.stores._base import Table
 from yolometer_sinks.stores._errors import foreign
 from yolometer_sql import migrate
 
-# An insert returns when its rows are in the table, not when they are in a queue of the server. One with more months than
-# usual (a wrong clock, an old log) is no error.
-INSERT_SETTINGS = {"async_insert": "0", "max_partitions_per_insert_block": "0"}
+# An insert returns when its rows are in the table, not when they are in a queue of the server.
+INSERT_SETTINGS = {"async_insert": "0"}
+PARTITIONED = frozenset({"coverage", "gpu", "message", "rate"})
+"""The tables whose rows lie in partitions, by the day or the month of their ts."""
+MOST_DAYS = 50
+"""An insert reaches no more partitions: a server refuses one with more than 100."""
+_DAY_MS = 86_400_000
 
 
 def insert_arrow(client: Any, table: str, batch: Any) -> None:
     """Insert one Arrow table over HTTP."""
     client.insert_arrow(table, batch, settings=INSERT_SETTINGS)
+
+
+def sliced(table: str, batch: Any) -> list[Any]:
+    """The rows in pieces of at most MOST_DAYS different days each, in order of the days; one piece where they are fewer."""
+    if table not in PARTITIONED or not batch.num_rows:
+        return [batch]
+    days = batch["ts"].cast(pa.int64()).to_numpy() // _DAY_MS
+    if days.max() - days.min() < MOST_DAYS:
+        return [batch]
+    found = np.unique(days)
+    pieces = [(found[at], found[min(at + MOST_DAYS, len(found)) - 1]) for at in range(0, len(found), MOST_DAYS)]
+    return [batch.filter(pa.array((days >= first) & (days <= last))) for first, last in pieces]
 
 
 def _nothing() -> None:
@@ -78,14 +97,18 @@ class ClientStore:
         A failure in 2 leaves some tables written; the same events again give the same rows.
         """
         self._entered()
-        for table, batch in tables(events).items():
+        self.write_tables(tables(events))
+
+    def write_tables(self, built: Mapping[str, Any]) -> None:
+        for table, batch in built.items():
             self.write_arrow(table, batch)
 
     def write_arrow(self, table: str, batch: Any) -> None:
-        """Insert rows that are already a pyarrow.Table of the shape of `_arrow.shape`; on the disk when it returns."""
+        """Insert rows that are already a pyarrow.Table with the columns of the table; on the disk when it returns."""
         client = self._entered()
-        with foreign(self._name, self._secrets, "write"):
-            self._insert(client, table, batch)
+        for piece in sliced(table, batch):
+            with foreign(self._name, self._secrets, "write"):
+                self._insert(client, table, piece)
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Table:
         client = self._entered()

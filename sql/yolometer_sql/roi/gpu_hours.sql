@@ -21,7 +21,7 @@ SELECT
     sum(u.gpu_seconds) / 3600 AS gpu_hours,
     sumOrNull(u.energy_j) / 3.6e6 AS energy_kwh,
     sumOrNull(u.gpu_util_ratio_sum) / nullIf(sum(u.gpu_util_ratio_samples), 0) AS gpu_util_ratio,
-    least(1, sumOrNull(c.seen) / nullIf(sumOrNull(c.expected), 0)) AS coverage_ratio
+    if(ifNull(sum(c.expected), 0) = 0, NULL, least(1, sum(c.seen) / sum(c.expected))) AS coverage_ratio
 FROM usage_days AS u
 LEFT JOIN covered AS c ON c.day = toDate(u.ts) AND c.node = u.node
 WHERE day BETWEEN {since:Date} AND {until:Date}

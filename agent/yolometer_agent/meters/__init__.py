@@ -1,0 +1,1 @@
+"""One meter a file; found by discovery, chosen by the settings."""
