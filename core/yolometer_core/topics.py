@@ -49,9 +49,13 @@ class Topic:
 # keep the number of records near the number of keys.
 _STATE = {"segment.bytes": str(8 << 20), "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.2"}
 
+# A node with a wrong clock must neither keep messages from being accepted (a time too far ahead) nor from being kept (one too
+# far behind, for the retention).
+_FROM_NODES = {"message.timestamp.type": "LogAppendTime"}
+
 TOPICS: tuple[Topic, ...] = (
-    Topic("fact", "facts that agents read from logs, and their losses", "place"),
-    Topic("gpu", "samples of GPUs, in columns", "node"),
+    Topic("fact", "facts that agents read from logs, and their losses", "place", more=_FROM_NODES),
+    Topic("gpu", "samples of GPUs, in columns", "node", more=_FROM_NODES),
     Topic("run", "rows of runs and epochs", "run_id"),
     Topic("rate", "rows of rates, and coverage", "node"),
     Topic("k", "rows of k, seconds per million tokens", "run_id"),

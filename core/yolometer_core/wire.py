@@ -24,12 +24,14 @@ from yolometer_core.errors import BadInput
 from yolometer_core.events import Event
 
 MAJOR, MINOR = 1, 0
-MOST_BYTES = 900_000
-"""A message is no larger: Kafka takes 1 MiB with its own framing."""
+MOST_BYTES = 840_000
+"""A message is no larger: Kafka takes 1 MiB with its own framing, and a dead letter has to hold all of it."""
 MOST_EVENTS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LARGEST_INT = 2**63
+_PLAIN = frozenset({str, bytes, list, dict, bool, type(None)})
+"""Types of values that need no second look, but for a time or money."""
 
 
 class BadWire(BadInput):
@@ -76,6 +78,7 @@ class Form(NamedTuple):
     required: frozenset[str]
     times: frozenset[str]
     money: frozenset[str]
+    special: frozenset[str]
     may_be_nan: frozenset[str]
 
 
@@ -186,11 +189,11 @@ def _event(index: int, item: Any) -> Event | Refused:
     if form is None:
         return Refused(index, "type", f"There is no event of type {item[0][:40]!r}; update this program.")
     try:
-        fields = {
-            name: value if isinstance(value, list | dict | bytes) else _value(form, name, value)
-            for name, value in item[1].items()
-            if name in form.fields
-        }
+        fields = {}
+        for name, value in item[1].items():
+            if name in form.fields:
+                plain = type(value) in _PLAIN and name not in form.special
+                fields[name] = value if plain else _value(form, name, value)
         return form.kind.model_validate(fields)
     except ValidationError as error:
         mistake = error.errors(include_input=False, include_url=False)[0]
@@ -202,8 +205,6 @@ def _event(index: int, item: Any) -> Event | Refused:
 
 def _value(form: Form, name: str, value: Any) -> Any:
     """A field as the event wants it. Whole numbers of a time become one; what cannot be a number of this field is refused."""
-    if isinstance(value, str) and name not in form.money and name not in form.times:
-        return value
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -237,4 +238,4 @@ def _form(kind: type[Event]) -> Form:
     times = frozenset(name for name, info in fields.items() if "datetime" in str(info.annotation))
     money = frozenset(name for name, info in fields.items() if "Decimal" in str(info.annotation))
     required = frozenset(name for name, info in fields.items() if info.is_required())
-    return Form(kind, names, required, times, money, _NOT_A_NUMBER_IS_SAID & names)
+    return Form(kind, names, required, times, money, times | money, _NOT_A_NUMBER_IS_SAID & names)

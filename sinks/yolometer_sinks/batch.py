@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from yolometer_core.events import Event
-from yolometer_sinks.collect import Record, Taken
+from yolometer_core.letters import Record
+from yolometer_sinks.collect import Taken
 
 Part = tuple[str, int]
 """A partition: its topic and its number."""

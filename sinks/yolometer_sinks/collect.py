@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-import msgpack
-
 from yolometer_core import wire
-from yolometer_core.delivery import DeadLetter, DeadReason, Message
+from yolometer_core.delivery import DeadLetter, Message
 from yolometer_core.events import Event
 from yolometer_core.gpu import Gpu
+from yolometer_core.letters import Record, letter, time_of
 
 SOURCE = "sink"
-MOST_RAW_BYTES = 850_000
-"""So much of a message is kept in its dead letter, which has to fit into one message itself."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND, _MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
 _LATEST = datetime(2261, 12, 31, tzinfo=UTC)
 _LATEST_MS = int(_LATEST.timestamp()) * 1000
-
-
-class Record(NamedTuple):
-    """A message as it lay in Kafka; `at_ms` is the time Kafka knows of it, in ms since 1970."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    at_ms: int
 
 
 class Bounds(NamedTuple):
@@ -63,17 +48,17 @@ def collect(record: Record, bounds: Bounds) -> Taken:
     try:
         batch = wire.read(record.value)
     except wire.BadWire as bad:
-        taken.dead.append(letter(record, -1, bad.reason, str(bad)))
+        taken.dead.append(letter(record, -1, bad.reason, str(bad), node="", source=SOURCE))
         taken.seen = 1
         return taken
     taken.seen = len(batch.events) + len(batch.refused)
     refused = {one.at for one in batch.refused}
     places: Iterable[int] = (at for at in range(taken.seen) if at not in refused) if refused else range(taken.seen)
-    taken.dead += [letter(record, one.at, one.reason, one.detail, batch.node) for one in batch.refused]
+    taken.dead += [letter(record, one.at, one.reason, one.detail, node=batch.node, source=SOURCE) for one in batch.refused]
     for at, event in zip(places, batch.events, strict=True):
         if isinstance(event, Gpu):
             if (wrong := _clock(event, bounds)) is not None:
-                taken.dead.append(letter(record, at, "clock", wrong, batch.node))
+                taken.dead.append(letter(record, at, "clock", wrong, node=batch.node, source=SOURCE))
                 continue
             taken.rows += event.samples
         elif event.is_row:
@@ -87,29 +72,6 @@ def collect(record: Record, bounds: Bounds) -> Taken:
         taken.places.append(-1)
         taken.rows += 1
     return taken
-
-
-def letter(record: Record, at: int, reason: DeadReason, detail: str, node: str = "unknown") -> DeadLetter:
-    """The dead letter of a message (`at` -1), or of one event of it, as a message that holds only that one."""
-    raw = record.value or b""
-    if at >= 0:
-        raw = _alone(raw, at)
-    cut = f" (the first {MOST_RAW_BYTES} of its {len(raw)} bytes are kept)" if len(raw) > MOST_RAW_BYTES else ""
-    return DeadLetter(
-        ts=_time(record.at_ms),
-        node=node,
-        source=SOURCE,
-        seq=record.offset,
-        from_topic=record.topic,
-        from_partition=record.partition,
-        from_offset=record.offset,
-        index=at,
-        reason=reason,
-        detail=(detail[:2000] + cut).encode("utf-8", "replace").decode(),
-        raw_key=(record.key or b"")[:10_000],
-        raw=raw[:MOST_RAW_BYTES],
-        digest=hashlib.md5(raw, usedforsecurity=False).hexdigest(),
-    )
 
 
 def minutes_of(events: Sequence[Event]) -> set[int]:
@@ -140,7 +102,7 @@ def _message(record: Record, batch: wire.Batch, taken: Taken) -> Message:
     times = [time for event in taken.events for time in _span(event) if _EPOCH <= time < _LATEST]
     return Message.model_construct(  # there is one for each message, and all in it was validated already
         schema_version=1,
-        ts=_time(batch.at_ms if batch.at_ms <= _LATEST_MS else record.at_ms),
+        ts=time_of(batch.at_ms if batch.at_ms <= _LATEST_MS else record.at_ms),
         node=batch.node,
         source=batch.lane or "",
         seq=batch.seq or 0,
@@ -161,16 +123,5 @@ def _span(event: Event) -> tuple[datetime, ...]:
     return (event.ts,)
 
 
-def _alone(raw: bytes, at: int) -> bytes:
-    """One event of a message, as a message that holds nothing else: it can be sent again as it is."""
-    said = msgpack.unpackb(raw)
-    alone: bytes = msgpack.packb({**said, "lane": None, "seq": None, "events": [said["events"][at]]})
-    return alone
-
-
 def _ms(time: datetime) -> int:
     return ((time - _EPOCH) // _MICROSECOND + 500) // 1000
-
-
-def _time(at_ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=min(max(at_ms, 0), _LATEST_MS))

@@ -14,13 +14,14 @@ from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
 from kafka.structs import OffsetAndMetadata
 
 from yolometer_core.errors import Bad, BadInput, Unavailable
+from yolometer_core.letters import Record
 from yolometer_core.service import logs
 from yolometer_core.service.health import Health
 from yolometer_core.service.limits import DeadLimit
 from yolometer_core.service.metrics import Metrics
 from yolometer_core.service.stopping import Stop
 from yolometer_sinks.batch import Batch, Part
-from yolometer_sinks.collect import Bounds, Record, collect
+from yolometer_sinks.collect import Bounds, collect
 from yolometer_sinks.keep import Keeper
 from yolometer_sinks.patience import Stopped
 

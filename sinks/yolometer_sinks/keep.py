@@ -10,13 +10,14 @@ from typing import Any
 from yolometer_core.delivery import DeadLetter
 from yolometer_core.errors import BadInput
 from yolometer_core.events import Event
+from yolometer_core.letters import letter
 from yolometer_core.service.health import Health
 from yolometer_core.service.limits import DeadLimit
 from yolometer_core.service.metrics import Metrics
 from yolometer_core.service.stopping import Stop
 from yolometer_sinks import rollups
 from yolometer_sinks.batch import Batch
-from yolometer_sinks.collect import letter, minutes_of
+from yolometer_sinks.collect import SOURCE, minutes_of
 from yolometer_sinks.letters import DeadTopic
 from yolometer_sinks.patience import Patience
 from yolometer_sinks.stores._arrow import sift, tables
@@ -60,7 +61,7 @@ class Keeper:
         refused = self._written(events, batch.built)
         if batch.rows:
             self._metrics.inserted(batch.rows, self._clock() - begun_s)
-        rejected = [letter(*batch.origin(event), "store", str(error), event.node) for event, error in refused]
+        rejected = [letter(*batch.origin(event), "store", str(error), node=event.node, source=SOURCE) for event, error in refused]
         self._count(batch, rejected)
         if minutes := minutes_of(events):
             self._patience.until(lambda: rollups.touch(self._store, 60, minutes))

@@ -10,7 +10,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, RetriableError
 
-from yolometer_core import wire
+from yolometer_core import letters, wire
 from yolometer_core.delivery import DeadLetter
 from yolometer_core.errors import Unavailable
 from yolometer_core.kafka import KafkaConfig, client_settings, topic
@@ -37,7 +37,7 @@ class DeadTopic:
         """Whether it is about a message of this topic: to send it there again would have no end."""
         return letter.from_topic == self.topic
 
-    def send(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    def send(self, found: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Send the letters and wait until Kafka has them; returns those that it never takes.
 
         Unavailable when Kafka did not acknowledge them within 30 s: send them again.
@@ -46,9 +46,9 @@ class DeadTopic:
         refused: list[DeadLetter] = []
         try:
             producer = self._connected()
-            for one in letters:
-                packed, bad = wire.batches([one])
-                if bad:
+            for one in found:
+                packed = letters.packed([one])
+                if not packed:
                     refused.append(one)
                     continue
                 at_ms = int((one.ts - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)

@@ -68,7 +68,8 @@ class Batches:
         producing: Producing, went_on: Callable[[int], bool],
     ) -> None:  # fmt: skip
         limit = DeadLimit(config.dead_ratio, max_consecutive=config.dead_in_a_row)
-        self.partitions = Partitions(operators, limit, cold_s=config.cold_s, cache=config.state_cache_keys, seen=self._seen)
+        self.partitions = Partitions(operators, limit, cold_s=config.cold_s, cache=config.state_cache_keys,
+                                     prefix=config.kafka.prefix, seen=self._seen)  # fmt: skip
         self._services, self._rebuild = services, rebuild
         self._producing, self._went_on = producing, went_on
         self._log = logger("stream")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-import msgpack
-
 from yolometer_core import wire
 from yolometer_core.delivery import DeadLetter, DeadReason
 from yolometer_core.events import Event, Fact, Settle
+from yolometer_core.letters import Record, letter, packed
 from yolometer_stream.advance import States, advance, has_no_topic
 from yolometer_stream.operator import Operator
 
 SOURCE = "stream"
-MOST_RAW_BYTES = 850_000
-"""So much of a message is kept in its dead letter, which has to fit into one message itself."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = 253_402_300_799_999
 
@@ -100,41 +96,18 @@ def handle(
         loud = [event for event in said if not getattr(event, "urgent", False)]
         outcome.held, said = len(said) - len(loud), loud
     if said:
-        packed, bad_events = wire.batches(said)
+        messages, bad_events = wire.batches(said)
         outcome.dead += [Dead(-1, "step", f"What follows from it cannot travel: {error}") for _, error in bad_events]
-        outcome.outputs = _outputs(packed, batch.node, batch.at_ms)
+        outcome.outputs = _outputs(messages, batch.node, batch.at_ms)
     return outcome
 
 
-def dead_letters(
-    outcome: Outcome, raw_key: bytes | None, raw: bytes | None, origin: tuple[str, int, int], ts: datetime
-) -> list[Output]:
-    """The messages that keep what `outcome` could not use. `origin` is topic, partition and offset, `ts` when Kafka got it."""
-    letters = []
-    topic, partition, offset = origin
-    for dead in outcome.dead:
-        kept = _alone(raw, dead.at) if dead.at >= 0 else raw or b""
-        cut = f" (the first {MOST_RAW_BYTES} of its {len(kept)} bytes are kept)" if len(kept) > MOST_RAW_BYTES else ""
-        letters.append(
-            DeadLetter(
-                ts=ts,
-                node=outcome.node or "unknown",
-                source=SOURCE,
-                seq=offset,
-                from_topic=topic,
-                from_partition=partition,
-                from_offset=offset,
-                index=dead.at,
-                reason=dead.reason,
-                detail=(dead.detail[:2000] + cut).encode("utf-8", "replace").decode(),
-                raw_key=(raw_key or b"")[:10_000],
-                raw=kept[:MOST_RAW_BYTES],
-                digest=hashlib.md5(kept, usedforsecurity=False).hexdigest(),
-            )
-        )
-    packed, _ = wire.batches(letters)
-    at_ms = max((ts - _EPOCH) // timedelta(milliseconds=1), 0)
-    return _outputs(packed, SOURCE, at_ms)
+def dead_letters(outcome: Outcome, record: Record) -> list[Output]:
+    """The messages that keep what `outcome` could not use of a message."""
+    found = [
+        letter(record, dead.at, dead.reason, dead.detail, node=outcome.node, source=SOURCE) for dead in outcome.dead
+    ]  # fmt: skip
+    return _outputs(packed(found), SOURCE, max(record.at_ms, 0))
 
 
 def topics_of(operators: Mapping[str, Operator]) -> tuple[str, ...]:
@@ -165,8 +138,8 @@ def _advanced(
     return [event for event in said if event.topic is not None]
 
 
-def _outputs(packed: Iterable[wire.Packed], node: str, at_ms: int) -> list[Output]:
-    return [Output(each.topic, each.key.encode(), wire.message(each.events, node=node, at_ms=at_ms)) for each in packed]
+def _outputs(messages: Iterable[wire.Packed], node: str, at_ms: int) -> list[Output]:
+    return [Output(each.topic, each.key.encode(), wire.message(each.events, node=node, at_ms=at_ms)) for each in messages]
 
 
 def _failed(outcome: Outcome, error: Exception) -> Outcome:
@@ -188,10 +161,3 @@ def _text(raw_key: bytes | None) -> str | None:
         return None if raw_key is None else raw_key.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _alone(raw: bytes | None, index: int) -> bytes:
-    """One event of a message, as a message that holds nothing else: it can be sent again as it is."""
-    said = msgpack.unpackb(raw)
-    alone: bytes = msgpack.packb({**said, "lane": None, "seq": None, "events": [said["events"][index]]})
-    return alone

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from yolometer_core import letters
 from yolometer_core.service.limits import DeadLimit
 from yolometer_stream.advance import States
 from yolometer_stream.handle import Outcome, Output, dead_letters, handle
 from yolometer_stream.journal import Journal, Name, Record
 from yolometer_stream.operator import Operator
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Taken(NamedTuple):
@@ -49,12 +47,14 @@ class Partitions:
         *,
         cold_s: float = 900.0,
         cache: int = 5000,
+        prefix: str = "",
         seen: Callable[[Taken, Outcome], object] = lambda message, outcome: None,
     ) -> None:
         self._operators = operators
         self._limit = limit
         self._cold_ms = int(cold_s * 1000)
         self._cache = cache
+        self._prefix = prefix
         self._seen = seen
         self._journals: dict[int, Journal] = {}
         self._lost: set[tuple[int, Name]] = set()
@@ -131,8 +131,8 @@ class Partitions:
         self._limit.seen(not outcome.dead, outcome.dead[0].detail if outcome.dead else "")
         if not outcome.dead:
             return outcome.outputs
-        ts = _EPOCH + timedelta(milliseconds=max(message.ts_ms, 0))
-        return [*outcome.outputs, *dead_letters(outcome, message.key, message.value, message[:3], ts)]
+        record = letters.Record(self._prefix + message.topic, *message[1:3], message.key, message.value, message.ts_ms)
+        return [*outcome.outputs, *dead_letters(outcome, record)]
 
     def save(self) -> dict[int, list[Record]]:
         """The records that keep what was taken, in order, by partition."""

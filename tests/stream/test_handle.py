@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgpack
 import pytest
-from _worker import START, broken, gpu_event, messages_of
+from _worker import AT_MS, START, broken, gpu_event, messages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import facts_of_a_place
@@ -20,8 +20,9 @@ from yolometer_core import wire
 from yolometer_core.delivery import DeadLetter, Loss
 from yolometer_core.events import Event, Rate, Run, Settle
 from yolometer_core.gpu import Gpu
+from yolometer_core.letters import MOST_RAW_BYTES, Record
 from yolometer_stream.advance import States, advance, has_no_topic
-from yolometer_stream.handle import MOST_RAW_BYTES, dead_letters, handle, outputs_of, topics_of
+from yolometer_stream.handle import dead_letters, handle, outputs_of, topics_of
 from yolometer_stream.operator import State
 from yolometer_stream.runs.rows import Terms
 
@@ -132,7 +133,7 @@ def test_a_bad_event_does_not_harm_its_neighbours() -> None:
     outcome = handle(OPERATORS, bundle, b"n1", raw, "gpu")
     assert [(dead.at, dead.reason) for dead in outcome.dead] == [(0, "type"), (2, "field")]
     assert bundle["coverage"]["n1"]["sources"]["meter"]["seq"] == 2
-    outputs = dead_letters(outcome, b"n1", raw, ("t.gpu", 1, 7), START)
+    outputs = dead_letters(outcome, Record("t.gpu", 1, 7, b"n1", raw, AT_MS))
     letters = [event for output in outputs for event in wire.read(output.value).events]
     assert [type(letter) for letter in letters] == [DeadLetter, DeadLetter]
     alone = wire.read(letters[1].raw)  # type: ignore[attr-defined]
@@ -142,13 +143,13 @@ def test_a_bad_event_does_not_harm_its_neighbours() -> None:
 def test_a_dead_letter_keeps_where_it_came_from_and_fits_into_a_message() -> None:
     raw = b"\xc1" * 1_200_000
     outcome = handle(OPERATORS, {}, b"n1", raw, "gpu")
-    outputs = dead_letters(outcome, b"n1", raw, ("t.gpu", 3, 99), START)
+    outputs = dead_letters(outcome, Record("t.gpu", 3, 99, b"n1", raw, AT_MS))
     (letter,) = wire.read(outputs[0].value).events
     assert isinstance(letter, DeadLetter)
     assert (letter.from_topic, letter.from_partition, letter.from_offset, letter.index) == ("t.gpu", 3, 99, -1)
     assert letter.raw == raw[:MOST_RAW_BYTES] and "1200000" in letter.detail
     assert outputs[0].topic == "dead" and len(outputs[0].value) < 1_000_000
-    assert dead_letters(outcome, b"n1", raw, ("t.gpu", 3, 99), START) == outputs
+    assert dead_letters(outcome, Record("t.gpu", 3, 99, b"n1", raw, AT_MS)) == outputs
 
 
 def test_a_step_that_fails_kills_its_message_alone() -> None:

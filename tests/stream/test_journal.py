@@ -327,7 +327,7 @@ def test_a_partition_without_records_that_went_on_before_is_cold() -> None:
     work = Partitions(OPERATORS, DeadLimit(), cold_s=900)
     work.begin([0], 5)
     first = taken(raws(0)[0])
-    assert work.unknown([first], lambda partition: True) == [(0, NAME)]
+    assert work.unknown([first], lambda partition: True) == {(0, NAME): first.offset}
     work.told(0, NAME, None)
     work.take(first)
     assert work.cold
@@ -337,19 +337,19 @@ def test_a_partition_without_records_that_went_on_before_is_cold() -> None:
         later.journal(0).apply(key, value)
     later.begin([0], 6)
     other = taken(messages_of([gpu_event("n2", 0)])[0][2], key=b"n2", ts_ms=AT_MS + 901_000)
-    assert later.unknown([first], lambda partition: True) == []
-    assert later.unknown([other], lambda partition: True) == [(0, ("gpu", "n2"))], "it is still asked for"
+    assert later.unknown([first], lambda partition: True) == {}
+    assert later.unknown([other], lambda partition: True) == {(0, ("gpu", "n2")): other.offset}, "it is still asked for"
     later.told(0, ("gpu", "n2"), None)
     later.take(other)
     assert not later.cold, "but after the time (of the messages) it is warm"
     month = taken(messages_of([gpu_event("n3", 0)])[0][2], key=b"n3", ts_ms=AT_MS + 31 * 86_400_000)
-    assert later.unknown([month], lambda partition: True) == [], "and after 30 days an unknown name is a new one"
+    assert later.unknown([month], lambda partition: True) == {}, "and after 30 days an unknown name is a new one"
 
 
 def test_a_new_deployment_is_not_cold() -> None:
     work = Partitions(OPERATORS, DeadLimit())
     work.begin([0], 1)
-    assert work.unknown([taken(raws(0)[0])], lambda partition: False) == []
+    assert work.unknown([taken(raws(0)[0])], lambda partition: False) == {}
     work.take(taken(raws(0)[0]))
     assert not work.cold
 
