@@ -86,8 +86,8 @@ WRONG = {
 @pytest.mark.parametrize("setting", WRONG)
 def test_a_wrong_setting_is_named_and_not_changed(topics: Topics, kafka: Broker, prefix: str, setting: str) -> None:
     found, wanted = WRONG[setting]
-    create_topic(kafka.bootstrap, f"{prefix}fact", 2, **{"retention_ms": "604800000", "max_message_bytes": "1048576",
-                                                         setting.replace(".", "_"): found})  # fmt: skip
+    right = {"message_timestamp_type": "LogAppendTime", "retention_ms": "604800000", "max_message_bytes": "1048576"}
+    create_topic(kafka.bootstrap, f"{prefix}fact", 2, **{**right, setting.replace(".", "_"): found})
     at = ["--bootstrap", kafka.bootstrap, "--prefix", prefix, "--partitions", "2"]
     said = topics("ensure", *at, "--json")
     assert said.code == 1
