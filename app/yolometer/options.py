@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from yolometer_core.config import load
 from yolometer_core.errors import BadUsage
+from yolometer_sinks.config import SinkConfig
 from yolometer_stream.runs.rows import Terms
 
 Store = Annotated[
@@ -16,6 +18,9 @@ Store = Annotated[
     typer.Option("--store", envvar="YOLOMETER_STORE", show_envvar=False,
                  help="Where the rows are kept: chdb:///folder, chdb://memory or clickhouse://user:password@host:8123/database."),
 ]  # fmt: skip
+Sink = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings of a sink: its store is meant, without --store.")
+]
 GpuModel = Annotated[str | None, typer.Option(help="Model of the GPUs, instead of what the log says.")]
 Gpus = Annotated[int | None, typer.Option(min=1, help="How many GPUs each run holds, instead of what the log says.")]
 Price = Annotated[str | None, typer.Option(metavar="PER_GPU_HOUR", help="Price of one GPU-hour; without it the cost is unknown.")]
@@ -55,6 +60,13 @@ def _owner(pair: str) -> tuple[str, str]:
     if not sign or not key or not value:
         raise BadUsage(f"--owner must be KEY=VALUE, for example team=vision, not {pair!r}.")
     return key, value
+
+
+def store_url(store: str | None, sink: Path | None) -> str:
+    """The store that is meant: as given, else that of a sink, else the embedded one of this user."""
+    if store is None and sink is not None:
+        return load(SinkConfig, sink).store_url()
+    return store or default_store()
 
 
 def default_store() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ FAILED = 1
 def audit_command(
     since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="ISO 8601; 24 hours ago by default.")] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="ISO 8601; now by default.")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings of the sink: its store, and its Kafka.")] = None,
+    config: options.Sink = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -42,8 +41,7 @@ def audit_command(
     if begin >= end:
         raise BadUsage("--from must be before --to; exchange them.")
     settings = load(SinkConfig, config) if config else None
-    url = store or (settings.store_url() if settings else options.default_store())
-    with closing(open_store(url)) as opened:
+    with closing(open_store(options.store_url(store, config))) as opened:
         checks = audit(opened, begin, end, settings.kafka if settings else None)
     if as_json:
         print(show.document({"ok": all(check.ok for check in checks), "from": begin, "to": end,

@@ -33,6 +33,7 @@ def roi_command(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="table, json, csv or parquet (to stdout).")] = Format.table,
     store: options.Store = None,
+    config: options.Sink = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer a question about tokens, time and money; without a name, list the questions.
@@ -43,6 +44,8 @@ def roi_command(
 
       yolometer roi runs --store chdb:///var/lib/yolometer
 
+      yolometer roi gpu_hours --config /etc/yolometer/sink.yaml
+
       yolometer roi map_per_token --param run_id=train-0a1b2c3d4e --format json
     """
     chosen = Format.json if as_json else output
@@ -52,11 +55,12 @@ def roi_command(
     query = find(name)
     params = _pairs(param or [])
     text, bound = query.bind(params)
-    url = store or options.default_store()
+    url = options.store_url(store, config)
     table = ask(url, name, params)
     if table is None:
         with closing(open_store(url)) as opened:
-            opened.migrate()
+            if url.startswith("chdb"):  # it is ours alone; on a server a reader may not, and the sink does
+                opened.migrate()
             table = opened.query(text, bound)
     _print(query, table, chosen)
 

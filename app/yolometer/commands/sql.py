@@ -14,12 +14,12 @@ app = typer.Typer(help="Bring the tables of a store up to date, and see where th
 
 
 @app.command("migrate")
-def migrate_command(store: options.Store = None, as_json: options.Json = False) -> None:
+def migrate_command(store: options.Store = None, config: options.Sink = None, as_json: options.Json = False) -> None:
     """Apply the migrations that the store does not have yet; running it again changes nothing.
 
     Example: yolometer sql migrate --store chdb:///var/lib/yolometer
     """
-    with closing(open_store(store or options.default_store())) as opened:
+    with closing(open_store(options.store_url(store, config))) as opened:
         applied = opened.migrate()
     if as_json:
         print(show.document({"applied": applied}))
@@ -28,12 +28,12 @@ def migrate_command(store: options.Store = None, as_json: options.Json = False) 
 
 
 @app.command("status")
-def status_command(store: options.Store = None, as_json: options.Json = False) -> None:
+def status_command(store: options.Store = None, config: options.Sink = None, as_json: options.Json = False) -> None:
     """Show which migrations the store has.
 
     Example: yolometer sql status --store chdb:///var/lib/yolometer --json
     """
-    with closing(open_store(store or options.default_store())) as opened:
+    with closing(open_store(options.store_url(store, config))) as opened:
         standing = status(opened)
     rows = [(f"{item.number:04d}_{item.name}", item.state) for item in standing]
     if as_json:
