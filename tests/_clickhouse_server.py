@@ -88,9 +88,13 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def start() -> Server:
-    """Start a server and wait until it answers; the port file proves that it is ours that does."""
-    folder = Path(tempfile.mkdtemp(prefix="yolometer-clickhouse-", dir=MEMORY))
+def start(folder: Path | None = None) -> Server:
+    """Start a server and wait until it answers; the port file proves that it is ours that does.
+
+    With the `folder` of one that was killed it is that one again, with its data and another port.
+    """
+    folder = folder or Path(tempfile.mkdtemp(prefix="yolometer-clickhouse-", dir=MEMORY))
+    (folder / "port").unlink(missing_ok=True)
     (folder / "config.xml").write_text(_CONFIG.format(folder=folder))
     (folder / "users.xml").write_text(_USERS)
     with (folder / "output").open("wb") as output:

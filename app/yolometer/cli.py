@@ -50,18 +50,21 @@ class Group(TyperGroup):
 def command(name: str) -> Any:
     """One command, ready to be called; one whose packages are not installed says which extra brings them."""
     module, _, attribute = COMMANDS[name].partition(":")
+    context: dict[str, Any] = {}
     try:
         found = getattr(import_module(f"yolometer.commands.{module}"), attribute)
     except ImportError as error:
         if name not in NEEDS:
             raise
         found = _missing(name, error.name or "a package")
+        # whatever options it is called with, the answer is what is missing
+        context = {"ignore_unknown_options": True, "allow_extra_args": True}
     root = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     root.callback()(lambda: None)  # with it a single command stays one of a group
     if isinstance(found, typer.Typer):
         root.add_typer(found, name=name)
     else:
-        root.command(name)(found)
+        root.command(name, context_settings=context)(found)
     return typer.main.get_command(root).commands[name]  # type: ignore[attr-defined]  # it is a group
 
 

@@ -10,11 +10,12 @@ import asyncio
 import time
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import faust
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import IllegalStateError
 from faust.stores.memory import Store as MemoryStore
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
@@ -58,7 +59,19 @@ class _Producer(driver.Producer):
 
 class _Consumer(driver.Consumer):
     """Faust makes four tasks to hand over one message, so that it can give up when the flow is suspended meanwhile. Mostly
-    the handing over does not wait at all, and then no task is needed; when it does wait, it goes on as Faust has it."""
+    the handing over does not wait at all, and then no task is needed; when it does wait, it goes on as Faust has it.
+
+    What was fetched while the flow stood still is thrown away, and read again from where it was committed. The client passes
+    over a partition without a commit: its first messages would be lost. So that one is read again from its beginning."""
+
+    async def seek_to_committed(self) -> Any:
+        committed = await super().seek_to_committed()
+        # the changelog is never committed, and its recovery seeks for itself
+        never = [tp for tp, offset in committed.items() if not offset and not self._is_changelog_tp(tp)]
+        if never:
+            with suppress(IllegalStateError):  # some went to another worker just now; after the rebalance it is sought again
+                await self.seek_wait(await self.earliest_offsets(*never))
+        return committed
 
     async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
         handing_over, *others = coros

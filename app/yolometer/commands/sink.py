@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -53,5 +55,8 @@ def sink_command(
         watchdog.start()
         service.serve(settings, stop, health, metrics)
         watchdog.close()
-    deadline.cancel()
     log.info("Stopped; what is not committed is read again at the next start")
+    deadline.cancel()
+    logging.shutdown()
+    # The threads of the client may wait for a broker that does not answer, and the process for them: all is done that had to be.
+    os._exit(0)

@@ -50,6 +50,7 @@ def stream_command(
     health = Health("stream", stuck_after_s=settings.stuck_after_s, metrics=metrics)
     parts = operators(settings.terms)
     store = _store_url(settings)
+    _check_codec()
     with serve(metrics, health, settings.metrics_host, settings.metrics_port) as endpoint:
         if endpoint.url:
             log.info("Numbers and health are served", url=endpoint.url)
@@ -64,6 +65,14 @@ def stream_command(
     logging.shutdown()
     # The threads of Faust's clients may wait for a broker that is gone; all that had to be done is done.
     os._exit(code)
+
+
+def _check_codec() -> None:
+    """BadConfig when messages cannot be unpacked and packed: Faust would end with an error of its own, again and again."""
+    from aiokafka.codec import has_zstd
+
+    if not has_zstd():
+        raise BadConfig("Compressed messages need the package cramjam, which is not installed; install yolometer[stream].")
 
 
 def _store_url(settings: StreamConfig) -> str | None:

@@ -172,11 +172,15 @@ def _why_again(session: Session, item: Try) -> Why:
 
 
 def _from_table_alone(training: Training, books: Books, rows: _Rows) -> None:
-    """Rows that no console tells."""
+    """Rows that no console tells. Beside a try of that epoch that a console does tell, they are a try after it."""
     more = len(rows.attempts) >= len(training.sessions)
+    takes: dict[tuple[int, int], int] = {}
+    for line in books.lines:
+        takes[line.attempt, line.epoch] = max(line.take, takes.get((line.attempt, line.epoch), 0))
     for at, row in rows.left:
-        number = at + 1 if more else max(len(training.sessions), 1)
-        books.lines.append(Line(number, row["epoch"], row=row, ts=row["ts"]))
+        where = at + 1 if more else max(len(training.sessions), 1), row["epoch"]
+        takes[where] = takes.get(where, -1) + 1
+        books.lines.append(Line(*where, takes[where], row=row, ts=row["ts"]))
     books.lines.sort(key=lambda line: (line.attempt, line.epoch, line.take))
 
 
