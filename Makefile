@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.made
 PYTEST_ARGS ?= -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fleet lint docs bench e2e e2e-setup wheel clean
+.PHONY: help setup demo test test-fleet soak lint docs bench e2e e2e-setup wheel clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: setup ## run all tests but the end-to-end training
 
 test-fleet: setup ## run the tests that start real services and kill them, one at a time
 	$(BIN)/python -m pytest -m fleet
+
+soak: setup ## the same faults for longer (hours)
+	YOLOMETER_SOAK=1 $(BIN)/python -m pytest -m fleet --timeout 7200 tests/faults
 
 lint: setup ## style, types and layers
 	$(BIN)/ruff check .
