@@ -70,7 +70,7 @@ def by_tail(folder: str, seconds: float) -> None:
     from yolometer.box import formats
     from yolometer_agent.agent import Agent
     from yolometer_agent.config import AgentConfig
-    from yolometer_agent.service import SCAN_S
+    from yolometer_agent.rhythm import SCAN_S
 
     agent = Agent([folder], formats(), node="bench")
     begun_s, scanned_s, poll_s = time.monotonic(), 0.0, AgentConfig().poll_s

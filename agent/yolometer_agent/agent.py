@@ -127,7 +127,7 @@ class Agent:
         """
         facts: list[Fact] = []
         more = False
-        for name in sorted(self._followed_of(paths), key=lambda item: not item.endswith((".yaml", ".yml"))):
+        for name in settings_first(self._followed_of(paths)):
             source = self._sources[name]
             source.rest = 0 if resting else max(source.rest - 1, 0)
             if source.rest:
@@ -308,6 +308,16 @@ class Agent:
         except OSError:
             return False
         return self._writers is not None and (seen.st_dev, seen.st_ino) in self._writers.pids
+
+
+def is_settings(name: str) -> bool:
+    """Whether a file is one of settings, by its name. They say by what name a directory that was moved is known."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def settings_first(names: Iterable[str]) -> list[str]:
+    """The names in an order in which they can be read: settings first, the others as they come."""
+    return sorted(names, key=lambda name: not is_settings(name))
 
 
 def _opens(fact: Fact) -> bool:

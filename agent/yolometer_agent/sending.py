@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from yolometer_agent.spool.reading import Spooled
 from yolometer_agent.spool.spool import Spool
 from yolometer_core.errors import BadConfig
+from yolometer_core.topics import LARGEST_MESSAGE_BYTES
 
 # The newest protocol that kafka-python knows. With it the constructor does not wait for a broker; an older broker says what
 # it speaks when it is connected.
 API_VERSION = (4, 3)
-LARGEST_BYTES = 1 << 20
 NEVER_MS = 2**31 - 1
 """A batch that was sent once and expires wedges an idempotent producer: nothing expires. The spool is what is bounded."""
 JOIN_S = 1.0
@@ -62,7 +62,7 @@ class Connection:
             "enable_idempotence": True,
             "compression_type": compression,
             "delivery_timeout_ms": NEVER_MS,
-            "max_request_size": LARGEST_BYTES,
+            "max_request_size": LARGEST_MESSAGE_BYTES,
             "max_block_ms": int(block_s * 1000),
             "linger_ms": int(linger_s * 1000),
             "batch_size": 1 << 16,
@@ -202,4 +202,4 @@ class Outgoing:
         self.spool.rewind()
 
 
-__all__ = ["API_VERSION", "LARGEST_BYTES", "NEVER_MS", "Backoff", "Bucket", "Connection", "Outgoing", "Sent", "check_codec"]
+__all__ = ["API_VERSION", "NEVER_MS", "Backoff", "Bucket", "Connection", "Outgoing", "Sent", "check_codec"]

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from yolometer_agent import formats as format_parts
-from yolometer_agent.agent import Agent
+from yolometer_agent.agent import Agent, settings_first
 from yolometer_agent.config import AgentConfig, meters_of
 from yolometer_agent.emit import Emitter, Pace
 from yolometer_agent.formats._base import Format
 from yolometer_agent.lanes import FACT, GPU, FactLane, GpuLane
 from yolometer_agent.lock import NodeLock
 from yolometer_agent.meters._base import Ticker
+from yolometer_agent.rhythm import ScanRhythm
 from yolometer_agent.sending import check_codec
 from yolometer_agent.spool.spool import Spool
 from yolometer_agent.tail.checkpoint import Checkpoint
@@ -34,8 +35,6 @@ from yolometer_core.service.stopping import Stop
 
 STATE_VERSION = 1
 SECOND_S = 1.0
-SCAN_S = 5.0
-SCAN_SHARE = 50
 SAVE_S = 5.0
 MOST_TAKEN = 1000
 SLICE_FILES = 4
@@ -150,8 +149,8 @@ class Loop:
         self._checkpoint = Checkpoint(config.folder / "agent.json")
         self._pending: list[_Pending] = []
         self._saved: str | None = None
-        self._next_scan = self._next_flush = self._next_second = self._next_save = clock()
-        self._scan_s = SCAN_S
+        self._scans = ScanRhythm(clock)
+        self._next_flush = self._next_second = self._next_save = clock()
         self._counted = 0
         self._full: str | None = None
         self.is_busy = False
@@ -163,12 +162,10 @@ class Loop:
     def round(self) -> None:
         """Read what is new, and do what is due."""
         now = self._clock()
-        scanning = now >= self._next_scan or self._next_scan - now > self._scan_s
+        scanning = self._scans.is_due(now)
         if scanning:
             self._scan()
-            # a tree of many files takes long to look through: then it is done so seldom that it stays a small part of the time
-            self._scan_s = max(SCAN_S, SCAN_SHARE * (self._clock() - now))
-            self._next_scan = now + self._scan_s
+            self._scans.looked(now)
         self.is_busy = False
         if self._full is None:
             self.is_busy = self._read()
@@ -224,7 +221,7 @@ class Loop:
         if self._lost():
             self._agent.close()
             self._agent = self._start(is_whole=False)
-            self._next_scan = now
+            self._scans.again()
         for name, spool in self._spools.items():
             spool.tick()
             waiting = spool.messages_waiting
@@ -241,9 +238,7 @@ class Loop:
     # ---- inside
 
     def _scan(self) -> None:
-        self._files += map(str, self._agent.scan())
-        # settings first: they say by what name a directory that was moved is known
-        self._files.sort(key=lambda name: not name.endswith((".yaml", ".yml")))
+        self._files = settings_first([*self._files, *map(str, self._agent.scan())])
 
     def _read(self, *, resting: bool = False) -> bool:
         """Read on, some files at a time, so that not all logs of a node are in memory at once; whether there is more now."""
@@ -263,8 +258,7 @@ class Loop:
         try:
             self._facts.flush()
             if last or self._facts.state_is_due():
-                state = json.dumps({"version": STATE_VERSION, "agent": self._agent.state(), "meters": self._config.meters},
-                                   separators=(",", ":"), default=str)  # fmt: skip
+                state = json.dumps({"version": STATE_VERSION, "agent": self._agent.state()}, separators=(",", ":"))
                 if self._facts.put_state(state.encode()):
                     # the oldest will be acknowledged first, the newest holds most: those between are not needed
                     self._pending = [*self._pending[:1], _Pending(self._facts.last, state)]

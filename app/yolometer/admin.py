@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_errors
-from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import OffsetSpec
 
 from yolometer_core.errors import Unavailable, YolometerError
 from yolometer_core.kafka import KafkaConfig, client_settings, topic
-from yolometer_core.kafka_reach import reach
+from yolometer_core.kafka_reach import built, reach
 
 TRIES_MS = (2_000, 8_000)
 """How long to wait for the first answer. The first try is short, because a refused password shows in it already."""
@@ -71,20 +70,12 @@ def _admin(config: KafkaConfig) -> KafkaAdminClient:
 
 
 def _try(config: KafkaConfig, wait_ms: int) -> KafkaAdminClient | None:
-    opened: list[KafkaNetClient] = []
-
-    def client(**settings: Any) -> KafkaNetClient:
-        opened.append(KafkaNetClient(**settings))
-        return opened[-1]
-
     try:
-        return KafkaAdminClient(
-            **client_settings(config), client_id="yolometer-topics", kafka_client=client,
+        return built(
+            KafkaAdminClient, **client_settings(config), client_id="yolometer-topics",
             bootstrap_timeout_ms=wait_ms, request_timeout_ms=REQUEST_MS,
         )  # fmt: skip
     except kafka_errors.KafkaTimeoutError:
-        for one in opened:  # the constructor leaves its thread and sockets behind
-            one.close()
         return None
 
 

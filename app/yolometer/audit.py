@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from yolometer.box import operators
 from yolometer_core.kafka import KafkaConfig
 from yolometer_sinks.stores._base import Store, Table
 from yolometer_sql.catalog import AUDIT, Query, catalog
+from yolometer_stream.handle import topics_of
+from yolometer_stream.runs.rows import Terms
 
 MOST_ROWS = 20
-READS = {"stream": ("fact", "gpu", "rate"), "sink": ("dead", "fact", "gpu", "rate", "run")}
-"""The topics that each service reads."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,19 @@ def _asked(store: Store, query: Query, params: Mapping[str, str]) -> Check:
     return Check(query.name, query.question, table, sum(int(row[at]) for row in table.rows), units)
 
 
+def reads() -> dict[str, Sequence[str]]:
+    """The topics that each service reads, without the prefix."""
+    from yolometer_sinks.service import topics  # brings the client of Kafka
+
+    return {"stream": topics_of(operators(Terms())), "sink": topics()}
+
+
 def backlog(kafka: KafkaConfig) -> Check:
     """How far the services are behind, and what Kafka removed before they had read it: only the latter is missing."""
     from yolometer.admin import positions
 
     rows: list[tuple[Any, ...]] = []
-    for service, topic, partition, done, first, end in positions(kafka, READS):
+    for service, topic, partition, done, first, end in positions(kafka, reads()):
         position = first if done is None else done
         rows.append((service, topic, partition, max(0, end - position), max(0, first - position)))
     columns = ("source", "topic", "partition", "waiting", "missing")

@@ -15,7 +15,6 @@ from yolometer_stream.operator import Operator
 
 KINDS: tuple[type[Fact], ...] = (Setting, Progress, Evaluation, ResultRow, Incident, SourceState)
 _VIEWS = {kind: f"{kind.table}s" if not kind.table.endswith("s") else f"{kind.table}es" for kind in KINDS}
-_NULL_LISTS = frozenset({"losses"})
 
 
 def rebuild_from(store: Store, operators: Mapping[str, Operator]) -> Callable[[str, str], States | None]:

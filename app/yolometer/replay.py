@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from yolometer.box import Box, formats, known_sources, told_by
-from yolometer_agent.agent import Agent
+from yolometer_agent.agent import Agent, is_settings
 from yolometer_agent.reader import UNKNOWN
 from yolometer_core.errors import BadUsage
 from yolometer_sinks.stores._base import Store
@@ -62,9 +62,7 @@ def _read(agent: Agent, box: Box, progress: Callable[[int, int, str], None]) -> 
         folders.setdefault(path.parent, []).append(path)
     done = 0
     skipped = dict(agent.skipped)
-    # settings first: they say by what name a directory that was moved is known
-    settings = [path for path in files if path.suffix in (".yaml", ".yml")]
-    box.take(agent.poll(settings)[0])
+    box.take(agent.poll([path for path in files if is_settings(str(path))])[0])
     for folder in sorted(folders):
         for path in folders[folder]:
             progress(done, len(files), str(path))

@@ -10,6 +10,7 @@ from typing import Any
 
 from yolometer.box import Box, formats, known_sources, load, save, told_by
 from yolometer_agent.agent import Agent
+from yolometer_agent.rhythm import ScanRhythm
 from yolometer_agent.tail.checkpoint import Checkpoint
 from yolometer_core.errors import Unavailable
 from yolometer_core.events import Run
@@ -20,8 +21,6 @@ from yolometer_stream.runs.rows import Terms
 POLL_S = 0.5
 SETTLE_S = 1.0
 STORE_S = 10.0
-SCAN_S = 5.0
-SCAN_SHARE = 50
 MOST_WAITING = 50_000
 
 
@@ -88,8 +87,8 @@ class _Loop:
         self, agent: Agent, box: Box, checkpoint: Checkpoint | None, beat: Callable[[Beat], None], clock: Callable[[], float]
     ) -> None:
         self._agent, self._box, self._checkpoint, self._beat, self._clock = agent, box, checkpoint, beat, clock
-        self._next_scan = self._next_settle = self._next_store = clock()
-        self._scan_s = SCAN_S
+        self._scans = ScanRhythm(clock)
+        self._next_settle = self._next_store = clock()
         self._dirty = False
         self._next_save = clock()
         self._problem: str | None = None
@@ -98,12 +97,10 @@ class _Loop:
     def round(self) -> None:
         """One round. Steps back of the clock only make it wait once more."""
         now = self._clock()
-        scanning = now >= self._next_scan or self._next_scan - now > self._scan_s
+        scanning = self._scans.is_due(now)
         if scanning:
             self._agent.scan()
-            # a tree of many files takes long to look through: then it is done so seldom that it stays a small part of the time
-            self._scan_s = max(SCAN_S, SCAN_SHARE * (self._clock() - now))
-            self._next_scan = now + self._scan_s
+            self._scans.looked(now)
         if self._problem is None or self._box.waiting < MOST_WAITING:
             facts, self.busy = self._agent.poll()
             self._take(facts)

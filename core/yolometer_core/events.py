@@ -12,11 +12,13 @@ take     the n-th try of one epoch inside a session, from 0 (an epoch is tried a
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from yolometer_core.times import ms_of
 
 Role = Literal["console", "table", "settings"]
 Status = Literal["running", "finished", "stopped_early", "interrupted", "failed"]
@@ -31,16 +33,12 @@ def _aware(value: datetime) -> datetime:
 Utc = Annotated[datetime, AfterValidator(_aware)]
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
 def _text(value: object) -> str:
     """A value of an identity as the stores write it: unknown is empty, a time is in whole milliseconds since 1970."""
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return str(((value - _EPOCH) // _MICROSECOND + 500) // 1000)
+        return str(ms_of(value))
     return str(value)
 
 

@@ -1,14 +1,16 @@
-"""Why Kafka cannot be reached, in one sentence: the clients only say that they could not start."""
+"""Reaching Kafka: why it cannot be reached, in one sentence, and clients that leave nothing behind when it cannot."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from yolometer_core.errors import Unavailable
 from yolometer_core.kafka import KafkaConfig, ssl_context
 
+Client = TypeVar("Client")
 REACH_S = 4.0
 
 
@@ -50,3 +52,26 @@ def _why(error: OSError) -> str:
 def _few(problems: Iterable[str]) -> str:
     listed = list(problems)
     return "; ".join(listed[:3]) + (f"; and {len(listed) - 3} more" if len(listed) > 3 else "")
+
+
+def built(kind: Callable[..., Client], **settings: Any) -> Client:
+    """A client of kafka-python (its consumer or admin), made with these settings.
+
+    KafkaTimeoutError when no broker answers in its time: then the constructor would leave its thread and sockets behind,
+    and they are closed here.
+    """
+    from kafka.errors import KafkaTimeoutError
+    from kafka.net.compat import KafkaNetClient
+
+    opened: list[Any] = []
+
+    def connection(**given: Any) -> Any:
+        opened.append(KafkaNetClient(**given))
+        return opened[-1]
+
+    try:
+        return kind(kafka_client=connection, **settings)
+    except KafkaTimeoutError:
+        for one in opened:
+            one.close()
+        raise

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgpack
 
 from yolometer_core import wire
 from yolometer_core.delivery import DeadLetter, DeadReason
+from yolometer_core.times import from_ms
 
 MOST_RAW_BYTES = 850_000
 """So much of a message is kept; no message of ours is longer (wire.MOST_BYTES)."""
 _MOST_BYTES = 900_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = int(datetime(2261, 12, 31, tzinfo=UTC).timestamp()) * 1000
 
 
@@ -70,4 +70,4 @@ def alone(raw: bytes, at: int) -> bytes:
 
 def time_of(at_ms: int) -> datetime:
     """A time in ms since 1970, as far as the store knows times."""
-    return _EPOCH + timedelta(milliseconds=min(max(at_ms, 0), _LATEST_MS))
+    return from_ms(min(max(at_ms, 0), _LATEST_MS))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,13 +21,12 @@ from yolometer_core import delivery, gpu  # noqa: F401  # their classes are amon
 from yolometer_core.delivery import DeadReason
 from yolometer_core.errors import BadInput
 from yolometer_core.events import Event
+from yolometer_core.times import from_us, us_of
 
 MAJOR, MINOR = 1, 0
 MOST_BYTES = 840_000
 """A message is no larger: Kafka takes 1 MiB with its own framing, and a dead letter has to hold all of it."""
 MOST_EVENTS = 10_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _LARGEST_INT = 2**63
 _PLAIN = frozenset({str, bytes, list, dict, bool, type(None)})
 """Types of values that need no second look, but for a time or money."""
@@ -103,7 +101,7 @@ def pack(event: Event) -> bytes:
         raise BadInput(f"A {event.table} event does not travel; it has no topic.")
     fields = {name: value for name, value in event.__dict__.items() if value is not None or name in form.required}
     for name in form.times & fields.keys():  # a time that is required is never None
-        fields[name] = (fields[name] - _EPOCH) // _MICROSECOND
+        fields[name] = us_of(fields[name])
     for name in form.money & fields.keys():
         fields[name] = str(fields[name])
     try:
@@ -209,7 +207,7 @@ def _value(form: Form, name: str, value: Any) -> Any:
         return value
     if isinstance(value, int):
         if name in form.times:
-            return _EPOCH + timedelta(microseconds=value)
+            return from_us(value)
         if not -_LARGEST_INT <= value < _LARGEST_INT:
             raise ValueError(f"{name} is larger than any column")
     elif isinstance(value, float):

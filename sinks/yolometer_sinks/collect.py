@@ -12,10 +12,10 @@ from yolometer_core.delivery import DeadLetter, Message
 from yolometer_core.events import Event
 from yolometer_core.gpu import Gpu
 from yolometer_core.letters import Record, letter, time_of
+from yolometer_core.times import EPOCH, ms_of
 
 SOURCE = "sink"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND, _MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
 _LATEST = datetime(2261, 12, 31, tzinfo=UTC)
 _LATEST_MS = int(_LATEST.timestamp()) * 1000
 
@@ -79,7 +79,7 @@ def minutes_of(events: Sequence[Event]) -> set[int]:
     found: set[int] = set()
     for event in events:
         if isinstance(event, Gpu):
-            begun_ms = _ms(event.ts)
+            begun_ms = ms_of(event.ts)
             first, last = begun_ms + event.offsets_ms[0], begun_ms + event.offsets_ms[-1]
             if last - first < 60_000:
                 found.add(first // 60_000 * 60)
@@ -90,7 +90,7 @@ def minutes_of(events: Sequence[Event]) -> set[int]:
 
 
 def _clock(event: Gpu, bounds: Bounds) -> str | None:
-    begun_ms = _ms(event.ts)
+    begun_ms = ms_of(event.ts)
     first, last = begun_ms + event.offsets_ms[0], begun_ms + event.offsets_ms[-1]
     if first >= bounds.from_ms and last <= bounds.to_ms:
         return None
@@ -99,7 +99,7 @@ def _clock(event: Gpu, bounds: Bounds) -> str | None:
 
 
 def _message(record: Record, batch: wire.Batch, taken: Taken) -> Message:
-    times = [time for event in taken.events for time in _span(event) if _EPOCH <= time < _LATEST]
+    times = [time for event in taken.events for time in _span(event) if EPOCH <= time < _LATEST]
     return Message.model_construct(  # there is one for each message, and all in it was validated already
         schema_version=1,
         ts=time_of(batch.at_ms if batch.at_ms <= _LATEST_MS else record.at_ms),
@@ -121,7 +121,3 @@ def _span(event: Event) -> tuple[datetime, ...]:
     if isinstance(event, Gpu):
         return event.ts + event.offsets_ms[0] * _MILLISECOND, event.ts + event.offsets_ms[-1] * _MILLISECOND
     return (event.ts,)
-
-
-def _ms(time: datetime) -> int:
-    return ((time - _EPOCH) // _MICROSECOND + 500) // 1000

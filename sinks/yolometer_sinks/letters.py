@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from kafka import KafkaProducer
@@ -14,6 +13,7 @@ from yolometer_core import letters, wire
 from yolometer_core.delivery import DeadLetter
 from yolometer_core.errors import Unavailable
 from yolometer_core.kafka import KafkaConfig, client_settings, topic
+from yolometer_core.times import ms_of
 from yolometer_sinks.collect import SOURCE
 
 CONNECT_MS = 4_000
@@ -51,7 +51,7 @@ class DeadTopic:
                 if not packed:
                     refused.append(one)
                     continue
-                at_ms = int((one.ts - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+                at_ms = ms_of(one.ts)
                 value = wire.message(packed[0].events, node=SOURCE, at_ms=max(at_ms, 0))
                 sent.append((one, producer.send(self.topic, key=packed[0].key.encode(), value=value)))
             producer.flush(timeout=ACKNOWLEDGED_S)

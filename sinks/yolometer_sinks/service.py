@@ -8,16 +8,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from kafka import KafkaConsumer
 from kafka.errors import KafkaError, KafkaTimeoutError
-from kafka.net.compat import KafkaNetClient
 
 from yolometer_core import wire
 from yolometer_core.errors import Bad, Unavailable, YolometerError
 from yolometer_core.kafka import KafkaConfig, client_settings, topic
-from yolometer_core.kafka_reach import reach
+from yolometer_core.kafka_reach import built, reach
 from yolometer_core.service import logs
 from yolometer_core.service.health import Health
 from yolometer_core.service.limits import DeadLimit
@@ -89,16 +87,10 @@ def opened(config: SinkConfig) -> Store:
 def connected(config: SinkConfig) -> KafkaConsumer:
     """A consumer of the group that has not subscribed yet. Unavailable, one sentence, when Kafka does not answer."""
     reach(config.kafka, REACH_S)
-    clients: list[Any] = []
-
-    def client(**settings: Any) -> Any:
-        clients.append(KafkaNetClient(**settings))
-        return clients[-1]
-
     try:
-        return KafkaConsumer(
+        return built(
+            KafkaConsumer,
             **client_settings(config.kafka),
-            kafka_client=client,
             client_id="yolometer-sink",
             group_id=group(config.kafka),
             enable_auto_commit=False,
@@ -114,8 +106,6 @@ def connected(config: SinkConfig) -> KafkaConsumer:
             metrics_enabled=False,
         )
     except KafkaTimeoutError:
-        for one in clients:  # the constructor leaves its thread and sockets behind
-            one.close()
         raise Unavailable(
             f"{', '.join(config.kafka.bootstrap_servers)} takes connections and does not answer as Kafka does; "
             "see whether it is well, and whether kafka.tls, kafka.username and the password are right."

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from yolometer_core import wire
 from yolometer_core.delivery import DeadLetter, DeadReason
 from yolometer_core.events import Event, Fact, Settle
 from yolometer_core.letters import Record, letter, packed
+from yolometer_core.times import from_ms
 from yolometer_stream.advance import States, advance, has_no_topic
 from yolometer_stream.operator import Operator
 
 SOURCE = "stream"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = 253_402_300_799_999
 
 
@@ -132,7 +131,7 @@ def _advanced(
         facts = facts or isinstance(event, Fact)
         said += advance(operators, bundle, event, goes_on=has_no_topic)
     if facts:
-        ts = _EPOCH + timedelta(milliseconds=min(batch.at_ms, _LATEST_MS))
+        ts = from_ms(min(batch.at_ms, _LATEST_MS))
         settle = Settle(ts=ts, node=batch.node, source=SOURCE, seq=0, place=key)
         said += advance(operators, bundle, settle, goes_on=has_no_topic)
     return [event for event in said if event.topic is not None]

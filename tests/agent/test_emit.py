@@ -19,9 +19,10 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from yolometer_agent.emit import Emitter, Pace
-from yolometer_agent.sending import API_VERSION, LARGEST_BYTES, Backoff, Bucket, check_codec
+from yolometer_agent.sending import API_VERSION, Backoff, Bucket, check_codec
 from yolometer_agent.spool.spool import Spool
 from yolometer_core.errors import BadConfig
+from yolometer_core.topics import LARGEST_MESSAGE_BYTES
 
 # kafka-python leaves the sockets of failed connects to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -238,7 +239,7 @@ def test_a_message_too_large_for_its_topic_poisons_a_bare_producer_and_not_us(
     ours.put(0, 20)
     ours.put(20, 21, size=3000)
     ours.put(21, 40)
-    ours.put(40, 41, size=LARGEST_BYTES)  # more than any topic takes: the client refuses it by itself
+    ours.put(40, 41, size=LARGEST_MESSAGE_BYTES)  # more than any topic takes: the client refuses it by itself
     ours.put(41, 60)
     ours.put(0, 30, "gpu", size=2500)
     ours.sent()

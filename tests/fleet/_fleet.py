@@ -17,7 +17,7 @@ import _clickhouse_server
 from _kafka import Broker, read_all
 
 from yolometer.admin import Position, positions
-from yolometer.audit import READS
+from yolometer.audit import reads
 from yolometer_core import wire
 from yolometer_core.errors import Unavailable
 from yolometer_core.kafka import KafkaConfig
@@ -248,7 +248,7 @@ class Fleet:
         return process
 
     def _positions(self) -> list[Position]:
-        return positions(self.kafka, READS)
+        return positions(self.kafka, reads())
 
 
 def _waiting(position: Position) -> int:

@@ -23,7 +23,7 @@ from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from yolometer.admin import connected
-from yolometer.audit import READS
+from yolometer.audit import reads
 from yolometer.box import Box
 from yolometer.feed import captures
 from yolometer.replay import replay
@@ -131,7 +131,7 @@ def _play(fleet: Fleet, finished: Path, watched: Path) -> None:
 def _back_to_the_start(fleet: Fleet) -> None:
     """Let both groups, which have no members now, begin at the first message again."""
     with connected(fleet.kafka) as admin:
-        for service, names in READS.items():
+        for service, names in reads().items():
             parts = [TopicPartition(fleet.prefix + name, number) for name in names for number in range(fleet.partitions)]
             admin.alter_group_offsets(topic(fleet.kafka, service), dict.fromkeys(parts, OffsetAndMetadata(0, "", -1)))
 

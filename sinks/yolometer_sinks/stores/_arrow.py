@@ -22,10 +22,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # ships no types
 from yolometer_core.errors import BadInput
 from yolometer_core.events import Event, Row
 from yolometer_core.gpu import Gpu
+from yolometer_core.times import EPOCH
 from yolometer_sinks.stores import _gpu
 
 _MONEY_STEP = Decimal("0.000001")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK = 128
 """Events turned into columns at a time: what they hold then fits into the cache of a core, which halves the time, and the
 garbage collector is not woken."""
@@ -215,7 +215,7 @@ def _money(values: Sequence[Decimal | None]) -> Any:
 def _times(values: Sequence[datetime | None]) -> Any:
     """Whole milliseconds, half up. By way of time since 1970, as pyarrow asks each time for its zone, which takes longer."""
     try:
-        since_1970 = [None if value is None else value - _EPOCH for value in values]
+        since_1970 = [None if value is None else value - EPOCH for value in values]
     except TypeError:
         raise ValueError("a time without a zone") from None
     since_1970_us = pa.array(since_1970, pa.duration("us")).cast(pa.int64())

@@ -6,7 +6,7 @@ NaN becomes null. What no GPU can have (infinite, negative, far too large, a par
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -16,9 +16,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 from yolometer_core.errors import BadInput
 from yolometer_core.gpu import METRICS, Gpu
+from yolometer_core.times import ms_of
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _LATEST_MS = int(datetime(2262, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _TEXTS = ("gpu_model", "run_id", "user", "team", "attribution_source")
 _WHOLE = frozenset({"memory_used_bytes", "memory_total_bytes", "clock_event_reasons"})
@@ -98,7 +97,7 @@ def _arrow(metric: str) -> Any:
 
 def _times(events: Sequence[Gpu], times: Any, gpus: Any, of_gpu: Any, first_row: Any, rows: int) -> Any:
     """The time of each row in whole milliseconds, rounded half up as everywhere."""
-    begun_ms = np.array([((event.ts - _EPOCH) // _MICROSECOND + 500) // 1000 for event in events], dtype=np.int64)
+    begun_ms = np.array([ms_of(event.ts) for event in events], dtype=np.int64)
     try:
         offsets = np.fromiter(chain.from_iterable(event.offsets_ms for event in events), np.int64, int(times.sum()))
     except OverflowError:

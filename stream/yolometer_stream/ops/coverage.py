@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from yolometer_core.delivery import Coverage
 from yolometer_core.events import Event
 from yolometer_core.gpu import Gpu
+from yolometer_core.times import EPOCH, from_ms
 from yolometer_stream.operator import State
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 
@@ -120,7 +120,7 @@ def _expected(end_ms: int, before_ms: float, period_ms: float, oldest: int) -> l
 def _row(event: Gpu, hour: str, counts: list[int]) -> Coverage:
     samples, expected, messages = counts
     return Coverage(
-        ts=EPOCH + timedelta(milliseconds=int(hour) * HOUR_MS),
+        ts=from_ms(int(hour) * HOUR_MS),
         node=event.node,
         source=event.source,
         seq=event.seq,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from yolometer_core.errors import BadConfig
 from yolometer_core.events import Event, Rate, Work
 from yolometer_core.maths.rates import ring_add, ring_query, ring_start
+from yolometer_core.times import EPOCH
 from yolometer_stream.operator import State
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from yolometer_core.events import Event, Rate
+from yolometer_core.times import EPOCH
 from yolometer_stream.operator import State
-from yolometer_stream.ops.rate import EPOCH
 
 Said = list[float | None]  # one rate of a run: ts in seconds, MTok/s, coverage, active MTok/s, late, duplicates
 
