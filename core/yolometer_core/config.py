@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from yolometer_core.errors import BadConfig
 
 LARGEST_BYTES = 1 << 20
+_NO_MAPPING = frozenset({"model_type", "model_attributes_type", "dict_type"})
 
 
 class Config(BaseSettings):
@@ -100,7 +101,8 @@ def _first(error: ValidationError) -> str:
     key = ".".join(str(part) for part in mistake["loc"])
     if mistake["type"] == "extra_forbidden":
         return f"there is no key {key!r}; remove it"
-    return f"the key {key!r} is wrong ({mistake['msg'].rstrip('.').lower()}); correct it"
+    why = "it must be a mapping of keys to values" if mistake["type"] in _NO_MAPPING else mistake["msg"].rstrip(".").lower()
+    return f"the key {key!r} is wrong ({why}); correct it"
 
 
 def _nearest(key: str, known: list[str]) -> str:
