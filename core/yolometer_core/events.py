@@ -33,6 +33,16 @@ def _aware(value: datetime) -> datetime:
 Utc = Annotated[datetime, AfterValidator(_aware)]
 
 
+def _score(value: float) -> float:
+    if value < 0:
+        raise ValueError("a score cannot be negative")
+    return value
+
+
+Score = Annotated[float, AfterValidator(_score)]
+"""How good a model is: a ratio, or NaN where the training diverged."""
+
+
 def _text(value: object) -> str:
     """A value of an identity as the stores write it: unknown is empty, a time is in whole milliseconds since 1970."""
     if value is None:
@@ -115,28 +125,28 @@ class Setting(Fact):
     framework_version: str | None = None
     task: str | None = None
     model: str | None = None
-    height_px: int | None = None
-    width_px: int | None = None
-    batch: int | None = None
-    epochs_planned: int | None = None
-    iterations_planned: int | None = None
-    images_per_epoch: int | None = None
-    val_images: int | None = None
+    height_px: int | None = Field(default=None, ge=0)
+    width_px: int | None = Field(default=None, ge=0)
+    batch: int | None = Field(default=None, ge=0)
+    epochs_planned: int | None = Field(default=None, ge=0)
+    iterations_planned: int | None = Field(default=None, ge=0)
+    images_per_epoch: int | None = Field(default=None, ge=0)
+    val_images: int | None = Field(default=None, ge=0)
     fraction: float | None = None
     save_dir: str | None = None
     name: str | None = None
-    params: int | None = None
+    params: int | None = Field(default=None, ge=0)
     gflops: float | None = None
     optimizer: str | None = None
     precision: str | None = None
     gpu_model: str | None = None
-    gpus: int | None = None
+    gpus: int | None = Field(default=None, ge=0)
     seed: int | None = None
     rect: bool | None = None
     multi_scale: bool | None = None
     time_budget: bool | None = None
     resumed: bool | None = None
-    resume_epoch: int | None = None
+    resume_epoch: int | None = Field(default=None, ge=0)
     started: bool | None = None
     end_line: bool | None = None
 
@@ -151,17 +161,17 @@ class Progress(Fact):
 
     table: ClassVar[str] = "progress"
 
-    epoch: int | None = None
-    take: int = 0
-    epochs_total: int | None = None
+    epoch: int | None = Field(default=None, ge=0)
+    take: int = Field(default=0, ge=0)
+    epochs_total: int | None = Field(default=None, ge=0)
     iterations_done: int = Field(ge=0)
-    iterations_total: int | None = None
-    images: int | None = None
-    height_px: int | None = None
-    width_px: int | None = None
+    iterations_total: int | None = Field(default=None, ge=0)
+    images: int | None = Field(default=None, ge=0)
+    height_px: int | None = Field(default=None, ge=0)
+    width_px: int | None = Field(default=None, ge=0)
     pixels_mean_px: float | None = None
     losses: tuple[float | None, ...] = ()
-    gpu_memory_bytes: int | None = None
+    gpu_memory_bytes: int | None = Field(default=None, ge=0)
     images_per_s: float | None = None
     train_s: float | None = None
     resolution_s: float | None = None
@@ -180,12 +190,12 @@ class Evaluation(Fact):
 
     table: ClassVar[str] = "evaluation"
 
-    epoch: int | None = None
-    take: int = 0
-    images: int | None = None
-    map50: float | None = None
-    map50_95: float | None = None
-    top1: float | None = None
+    epoch: int | None = Field(default=None, ge=0)
+    take: int = Field(default=0, ge=0)
+    images: int | None = Field(default=None, ge=0)
+    map50: Score | None = None
+    map50_95: Score | None = None
+    top1: Score | None = None
     exact: bool | None = None
     val_s: float | None = None
 
@@ -195,15 +205,15 @@ class ResultRow(Fact):
 
     table: ClassVar[str] = "result_row"
 
-    epoch: int
+    epoch: int = Field(ge=0)
     time_s: float | None = None
     losses: tuple[float | None, ...] = ()
-    map50: float | None = None
-    map50_95: float | None = None
-    top1: float | None = None
-    gpu_memory_bytes: int | None = None
-    width_px: int | None = None
-    epochs_total: int | None = None
+    map50: Score | None = None
+    map50_95: Score | None = None
+    top1: Score | None = None
+    gpu_memory_bytes: int | None = Field(default=None, ge=0)
+    width_px: int | None = Field(default=None, ge=0)
+    epochs_total: int | None = Field(default=None, ge=0)
 
 
 IncidentKind = Literal["oom_retry", "nan_replay", "stopped_early", "completed", "error", "resume_refused"]
@@ -214,12 +224,12 @@ class Incident(Fact):
 
     table: ClassVar[str] = "incident"
 
-    epoch: int | None = None
-    take: int = 0
+    epoch: int | None = Field(default=None, ge=0)
+    take: int = Field(default=0, ge=0)
     what: IncidentKind
-    batch: int | None = None
-    best_epoch: int | None = None
-    epochs_completed: int | None = None
+    batch: int | None = Field(default=None, ge=0)
+    best_epoch: int | None = Field(default=None, ge=0)
+    epochs_completed: int | None = Field(default=None, ge=0)
     loop_s: float | None = None
     resolution_s: float | None = None
     text: str | None = None

@@ -15,13 +15,13 @@ from typing import Any
 
 import faust
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import IllegalStateError, KafkaConnectionError
 from faust.stores.memory import Store as MemoryStore
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from yolometer_core.errors import Bad
+from yolometer_core.errors import Bad, Unavailable
 from yolometer_core.kafka import KafkaConfig, password, ssl_context, token, topic
 from yolometer_core.service.health import EXIT_STUCK, Health
 from yolometer_core.service.logs import logger
@@ -121,6 +121,13 @@ class _Worker(faust.Worker):
     def _setproctitle(self, info: str, *, ident: str = "") -> None:
         pass
 
+    def say(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def on_init_dependencies(self) -> Any:
+        self.spinner = None  # it hides and shows the cursor on stdout, also where that is a file
+        return super().on_init_dependencies()
+
 
 class _Shelf(MemoryStore[Any, Any]):
     """The table as Faust sees it: it hands the changelog to the journals, and says how far they know it.
@@ -183,6 +190,9 @@ def run(config: StreamConfig, operators: Mapping[str, Operator], services: Servi
         loop.run_until_complete(worker.start())
         if runner.stopping is not None:
             loop.run_until_complete(runner.stopping)
+    except KafkaConnectionError as error:  # it was there a moment ago, when the topics were looked at
+        watch.cancel()
+        raise Unavailable(f"Kafka does not answer any more ({error}); see whether it runs, then start this again.") from None
     except Exception:  # noqa: BLE001  # whatever Faust could not start or go on with: a supervisor starts it again
         logger("stream").critical("Faust ended with an error", exc_info=True)
         return EXIT_BROKEN

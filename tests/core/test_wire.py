@@ -104,6 +104,7 @@ def test_what_is_no_message_is_refused_with_its_reason(raw: bytes | None, reason
         ({"iterations_done": "abc"}, "field"),
         ({"iterations_done": math.nan}, "field"),
         ({"iterations_done": -1}, "field"),
+        ({"epoch": -1}, "field"),
         ({"iterations_done": 2**63}, "field"),
         ({"iterations_done": None}, "field"),
         ({"train_s": math.inf}, "field"),

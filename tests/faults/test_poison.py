@@ -75,6 +75,8 @@ def poison(topic: str) -> list[tuple[bytes | None, bytes | None, str]]:
         *common,
         (key, message(good, events=[evaluation(val_s=math.nan)]), "field"),
         (key, message(good, events=[evaluation(session=-1)]), "field"),
+        (key, message(good, events=[evaluation(epoch=-1)]), "field"),
+        (key, message(good, events=[evaluation(map50=-0.5)]), "field"),
         (key, message(good, events=[evaluation(epoch=HUGE)]), "field"),
     ]
 

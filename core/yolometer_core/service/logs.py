@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 REPEAT_S = 60.0
 MOST_REMEMBERED = 1000
 OWN = "yolometer"
+_CLIENTS = ("kafka", "aiokafka")
 
 _DIGITS = re.compile(r"\d+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -83,6 +84,7 @@ def handler(
         add.ProcessorFormatter(
             processors=[
                 add.add_log_level,
+                _no_trace_of_clients,
                 _about(service),
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
                 add.ProcessorFormatter.remove_processors_meta,
@@ -168,6 +170,13 @@ def _about(service: str) -> Callable[[Any, str, _EventDict], _EventDict]:
         return event
 
     return about
+
+
+def _no_trace_of_clients(_: Any, __: str, event: _EventDict) -> _EventDict:
+    """A broker that is away is no fault of a program, but the clients of Kafka show where in them they noticed it."""
+    if event["_record"].name.partition(".")[0] in _CLIENTS and isinstance(event.get("exc_info"), tuple):
+        event["event"] = f"{event['event']}: {event.pop('exc_info')[1]!r}"
+    return event
 
 
 def _plain(_: Any, __: str, event: _EventDict) -> _EventDict:

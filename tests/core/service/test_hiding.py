@@ -84,7 +84,7 @@ def speak(logger: Any, foreign: logging.Logger, place: str, secret: str) -> None
 
 def spoken(form: bool, place: str, secret: str) -> str:
     stream = io.StringIO()
-    foreign = logging.Logger("kafka", logging.DEBUG)
+    foreign = logging.Logger("faust", logging.DEBUG)
     foreign.addHandler(logs.handler("sink", json=form, stream=stream))
     last: Any = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
     logger = structlog.wrap_logger(foreign, processors=[last], wrapper_class=structlog.stdlib.BoundLogger)

@@ -59,6 +59,16 @@ def test_libraries_speak_from_warning_on_through_the_same_form() -> None:
     assert {(each["event"], each["level"]) for each in found[:4]} == {("broker is away", "warning")}
 
 
+def test_a_client_that_cannot_reach_its_broker_takes_one_line_and_a_fault_of_others_keeps_its_trace() -> None:
+    found = lines(
+        "for name in ('kafka.net.manager', 'aiokafka', 'faust'):\n"
+        "    try:\n        raise ConnectionError('refused')\n"
+        "    except ConnectionError:\n        logging.getLogger(name).exception('No broker')"
+    )
+    assert [each["event"] for each in found] == ["No broker: ConnectionError('refused')"] * 2 + ["No broker"]
+    assert ["exception" in each for each in found] == [False, False, True]
+
+
 def test_errors_carry_their_traceback_also_those_that_nobody_caught() -> None:
     found = lines(
         "logs.hide('hunter2-secret')\n"
