@@ -112,6 +112,9 @@ class Fact(Event):
         return self.place
 
 
+# `gt=-1` and not `ge=0`: the columns of these fields are signed since the first tables, and `ge=0` stands for an unsigned one.
+
+
 class Setting(Fact):
     """What a source says about the training as a whole. Later settings of a session complete earlier ones.
 
@@ -125,28 +128,28 @@ class Setting(Fact):
     framework_version: str | None = None
     task: str | None = None
     model: str | None = None
-    height_px: int | None = Field(default=None, ge=0)
-    width_px: int | None = Field(default=None, ge=0)
-    batch: int | None = Field(default=None, ge=0)
-    epochs_planned: int | None = Field(default=None, ge=0)
-    iterations_planned: int | None = Field(default=None, ge=0)
-    images_per_epoch: int | None = Field(default=None, ge=0)
-    val_images: int | None = Field(default=None, ge=0)
+    height_px: int | None = Field(default=None, gt=-1)
+    width_px: int | None = Field(default=None, gt=-1)
+    batch: int | None = Field(default=None, gt=-1)
+    epochs_planned: int | None = Field(default=None, gt=-1)
+    iterations_planned: int | None = Field(default=None, gt=-1)
+    images_per_epoch: int | None = Field(default=None, gt=-1)
+    val_images: int | None = Field(default=None, gt=-1)
     fraction: float | None = None
     save_dir: str | None = None
     name: str | None = None
-    params: int | None = Field(default=None, ge=0)
+    params: int | None = Field(default=None, gt=-1)
     gflops: float | None = None
     optimizer: str | None = None
     precision: str | None = None
     gpu_model: str | None = None
-    gpus: int | None = Field(default=None, ge=0)
+    gpus: int | None = Field(default=None, gt=-1)
     seed: int | None = None
     rect: bool | None = None
     multi_scale: bool | None = None
     time_budget: bool | None = None
     resumed: bool | None = None
-    resume_epoch: int | None = Field(default=None, ge=0)
+    resume_epoch: int | None = Field(default=None, gt=-1)
     started: bool | None = None
     end_line: bool | None = None
 
@@ -161,17 +164,17 @@ class Progress(Fact):
 
     table: ClassVar[str] = "progress"
 
-    epoch: int | None = Field(default=None, ge=0)
-    take: int = Field(default=0, ge=0)
-    epochs_total: int | None = Field(default=None, ge=0)
+    epoch: int | None = Field(default=None, gt=-1)
+    take: int = Field(default=0, gt=-1)
+    epochs_total: int | None = Field(default=None, gt=-1)
     iterations_done: int = Field(ge=0)
-    iterations_total: int | None = Field(default=None, ge=0)
-    images: int | None = Field(default=None, ge=0)
-    height_px: int | None = Field(default=None, ge=0)
-    width_px: int | None = Field(default=None, ge=0)
+    iterations_total: int | None = Field(default=None, gt=-1)
+    images: int | None = Field(default=None, gt=-1)
+    height_px: int | None = Field(default=None, gt=-1)
+    width_px: int | None = Field(default=None, gt=-1)
     pixels_mean_px: float | None = None
     losses: tuple[float | None, ...] = ()
-    gpu_memory_bytes: int | None = Field(default=None, ge=0)
+    gpu_memory_bytes: int | None = Field(default=None, gt=-1)
     images_per_s: float | None = None
     train_s: float | None = None
     resolution_s: float | None = None
@@ -190,9 +193,9 @@ class Evaluation(Fact):
 
     table: ClassVar[str] = "evaluation"
 
-    epoch: int | None = Field(default=None, ge=0)
-    take: int = Field(default=0, ge=0)
-    images: int | None = Field(default=None, ge=0)
+    epoch: int | None = Field(default=None, gt=-1)
+    take: int = Field(default=0, gt=-1)
+    images: int | None = Field(default=None, gt=-1)
     map50: Score | None = None
     map50_95: Score | None = None
     top1: Score | None = None
@@ -205,15 +208,15 @@ class ResultRow(Fact):
 
     table: ClassVar[str] = "result_row"
 
-    epoch: int = Field(ge=0)
+    epoch: int = Field(gt=-1)
     time_s: float | None = None
     losses: tuple[float | None, ...] = ()
     map50: Score | None = None
     map50_95: Score | None = None
     top1: Score | None = None
-    gpu_memory_bytes: int | None = Field(default=None, ge=0)
-    width_px: int | None = Field(default=None, ge=0)
-    epochs_total: int | None = Field(default=None, ge=0)
+    gpu_memory_bytes: int | None = Field(default=None, gt=-1)
+    width_px: int | None = Field(default=None, gt=-1)
+    epochs_total: int | None = Field(default=None, gt=-1)
 
 
 IncidentKind = Literal["oom_retry", "nan_replay", "stopped_early", "completed", "error", "resume_refused"]
@@ -224,12 +227,12 @@ class Incident(Fact):
 
     table: ClassVar[str] = "incident"
 
-    epoch: int | None = Field(default=None, ge=0)
-    take: int = Field(default=0, ge=0)
+    epoch: int | None = Field(default=None, gt=-1)
+    take: int = Field(default=0, gt=-1)
     what: IncidentKind
-    batch: int | None = Field(default=None, ge=0)
-    best_epoch: int | None = Field(default=None, ge=0)
-    epochs_completed: int | None = Field(default=None, ge=0)
+    batch: int | None = Field(default=None, gt=-1)
+    best_epoch: int | None = Field(default=None, gt=-1)
+    epochs_completed: int | None = Field(default=None, gt=-1)
     loop_s: float | None = None
     resolution_s: float | None = None
     text: str | None = None

@@ -29,6 +29,7 @@ METRICS: dict[str, str] = {
 to 2^53 are exact. A name never changes its packing; later versions add names."""
 MOST_SAMPLES = 100_000
 _SIZES = {"f": 4, "d": 8}
+_ABOUT = ("gpu_model", "run_id", "user", "team", "attribution_source")
 
 
 class Gpu(Event):
@@ -59,12 +60,13 @@ class Gpu(Event):
             raise ValueError("it holds no samples")
         if gpus * times > MOST_SAMPLES:
             raise ValueError(f"it holds more than {MOST_SAMPLES} samples")
-        if self.offsets_ms[0] < 0 or any(a >= b for a, b in zip(self.offsets_ms, self.offsets_ms[1:], strict=False)):
+        if self.offsets_ms[0] < 0 or list(self.offsets_ms) != sorted(set(self.offsets_ms)):
             raise ValueError("its times do not grow")
         if len(set(self.gpu_uuid)) != gpus:
             raise ValueError("a GPU is in it twice")
-        for name in ("gpu_model", "run_id", "user", "team", "attribution_source"):
-            if len(getattr(self, name)) != gpus:
+        about = self.gpu_model, self.run_id, self.user, self.team, self.attribution_source
+        for name, column in zip(_ABOUT, about, strict=True):
+            if len(column) != gpus:
                 raise ValueError(f"{name} has not one entry for each GPU")
         for name, packed in self.columns.items():
             if name in METRICS and len(packed) != gpus * times * _SIZES[METRICS[name]]:

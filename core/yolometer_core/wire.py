@@ -7,7 +7,6 @@ A reader refuses another major version, and passes over fields that a newer mino
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,8 +27,6 @@ MOST_BYTES = 840_000
 """A message is no larger: Kafka takes 1 MiB with its own framing, and a dead letter has to hold all of it."""
 MOST_EVENTS = 10_000
 _LARGEST_INT = 2**63
-_PLAIN = frozenset({str, bytes, list, dict, bool, type(None)})
-"""Types of values that need no second look, but for a time or money."""
 
 
 class BadWire(BadInput):
@@ -150,11 +147,14 @@ def message(events: Sequence[bytes], *, node: str, at_ms: int, lane: str | None 
 def read(raw: bytes | None) -> Batch:
     """Understand a message. BadWire when nothing of it can be used; single bad events are in `refused`."""
     said = _envelope(raw)
-    found = said["events"]
     batch = Batch(said["node"], said.get("lane"), said.get("seq"), said["at"], [], [])
-    for index, item in enumerate(found):
-        event = _event(index, item)
-        (batch.refused if isinstance(event, Refused) else batch.events).append(event)  # type: ignore[arg-type]
+    by_table = forms()
+    for index, item in enumerate(said["events"]):
+        event = _event(by_table, index, item)
+        if type(event) is Refused:
+            batch.refused.append(event)
+        else:
+            batch.events.append(event)  # type: ignore[arg-type]
     return batch
 
 
@@ -180,18 +180,23 @@ def _envelope(raw: bytes | None) -> dict[str, Any]:
     return said
 
 
-def _event(index: int, item: Any) -> Event | Refused:
+def _event(by_table: dict[str, Form], index: int, item: Any) -> Event | Refused:
     if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], dict)):
         return Refused(index, "garbage", "An event is no pair of type and fields.")
-    form = forms().get(item[0])
+    form = by_table.get(item[0])
     if form is None:
         return Refused(index, "type", f"There is no event of type {item[0][:40]!r}; update this program.")
     try:
-        fields = {}
-        for name, value in item[1].items():
-            if name in form.fields:
-                plain = type(value) in _PLAIN and name not in form.special
-                fields[name] = value if plain else _value(form, name, value)
+        fields = item[1] if form.fields.issuperset(item[1]) else {name: item[1][name] for name in form.fields & item[1].keys()}
+        for name, value in fields.items():  # values are replaced, never names
+            kind = type(value)
+            if name in form.special:
+                fields[name] = _special(form, name, value)
+            elif kind is float:
+                if value - value != 0.0 and name not in form.may_be_nan:  # not finite
+                    raise ValueError(f"{name} is no number")
+            elif kind is int and not -_LARGEST_INT <= value < _LARGEST_INT:
+                raise ValueError(f"{name} is larger than any column")
         return form.kind.model_validate(fields)
     except ValidationError as error:
         mistake = error.errors(include_input=False, include_url=False)[0]
@@ -201,25 +206,15 @@ def _event(index: int, item: Any) -> Event | Refused:
         return Refused(index, "field", f"{item[0]}: {error}.")
 
 
-def _value(form: Form, name: str, value: Any) -> Any:
-    """A field as the event wants it. Whole numbers of a time become one; what cannot be a number of this field is refused."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        if name in form.times:
-            return from_us(value)
-        if not -_LARGEST_INT <= value < _LARGEST_INT:
-            raise ValueError(f"{name} is larger than any column")
-    elif isinstance(value, float):
-        if name in form.times:
+def _special(form: Form, name: str, value: Any) -> Any:
+    """A time or an amount of money as the event wants it."""
+    if name in form.times:
+        if value is None:
+            return None
+        if type(value) is not int:
             raise ValueError(f"{name} is no whole number of microseconds")
-        if not math.isfinite(value) and name not in form.may_be_nan:
-            raise ValueError(f"{name} is no number")
-    elif name in form.times:
-        raise ValueError(f"{name} is no whole number of microseconds")
-    elif name in form.money:
-        return Decimal(value)
-    return value
+        return from_us(value)
+    return Decimal(value) if type(value) is str else value
 
 
 def _whole(value: Any) -> bool:

@@ -100,8 +100,7 @@ def _clock(event: Gpu, bounds: Bounds) -> str | None:
 
 def _message(record: Record, batch: wire.Batch, taken: Taken) -> Message:
     times = [time for event in taken.events for time in _span(event) if EPOCH <= time < _LATEST]
-    return Message.model_construct(  # there is one for each message, and all in it was validated already
-        schema_version=1,
+    return Message(
         ts=time_of(batch.at_ms if batch.at_ms <= _LATEST_MS else record.at_ms),
         node=batch.node,
         source=batch.lane or "",

@@ -3,7 +3,7 @@
 The *bundle* of a name (topic, key) is all that operators remember of its messages: `{operator: {event key: state}}`.
 A record of the journal has a key `[topic, key, epoch, slot]` (msgpack) and a value of a header and a body:
 
-slot 0        the snapshot: the bundle as JSON (NaN allowed), compressed; large ones go on in slots -1, -2, ...
+slot 0        the snapshot: the bundle as msgpack (or JSON), compressed; large ones go on in slots -1, -2, ...
 slot 1..n     the messages that were handled since the snapshot, as they came
 name ["", ""] the mark that this partition lost its state once: see `asks`
 
@@ -44,7 +44,8 @@ Name = tuple[str, str]
 Record = tuple[bytes, bytes | None]
 _Slot = tuple[Name, int, int, bytes | None]  # name, epoch, slot, value
 _HEAD = struct.Struct(">BBIH")  # version of the state, kind, generation, number of further parts
-_PLAIN, _ZSTD, _DELTA, _MARK = range(4)
+_DELTA, _MARK = 0, 1
+_MSGPACK, _MSGPACK_ZSTD, _JSON, _JSON_ZSTD = 2, 3, 4, 5
 _MARK_NAME: Name = ("", "")
 _compressor = zstandard.ZstdCompressor(level=1)
 _decompressor = zstandard.ZstdDecompressor()
@@ -280,15 +281,18 @@ def _mark(value: bytes) -> int | None:
 
 
 def _packed(bundle: States) -> tuple[int, bytes]:
-    text = json.dumps(bundle, separators=(",", ":")).encode()
-    return (_PLAIN, text) if len(text) < SHORT_BYTES else (_ZSTD, _compressor.compress(text))
+    try:
+        kind, body = _MSGPACK, msgpack.packb(bundle)
+    except OverflowError:  # a whole number of more than 64 bits, which some log made up
+        kind, body = _JSON, json.dumps(bundle, separators=(",", ":")).encode()
+    return (kind, body) if len(body) < SHORT_BYTES else (kind + 1, _compressor.compress(body))
 
 
 def _unpacked(kind: int, body: bytes) -> States:
-    if kind not in (_PLAIN, _ZSTD):
+    if kind not in (_MSGPACK, _MSGPACK_ZSTD, _JSON, _JSON_ZSTD):
         raise ValueError("no snapshot")
-    text = _decompressor.decompress(body) if kind == _ZSTD else body
-    bundle: Any = json.loads(text)
+    packed = _decompressor.decompress(body) if kind in (_MSGPACK_ZSTD, _JSON_ZSTD) else body
+    bundle: Any = json.loads(packed) if kind in (_JSON, _JSON_ZSTD) else msgpack.unpackb(packed)
     if not isinstance(bundle, dict):
         raise ValueError("no bundle")
     return bundle
