@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.made
 PYTEST_ARGS ?= -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fleet soak lint docs bench e2e e2e-setup wheel clean
+.PHONY: help setup demo test test-quick test-fleet soak lint docs bench e2e e2e-setup wheel clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## see it work: captured training runs, costs and rates, in about half a minute
 	@$(BIN)/yolometer demo
 
-test: setup ## run all tests but the end-to-end training
+test: test-quick test-fleet ## run all tests but the end-to-end training
+
+test-quick: setup ## run the tests that need a few minutes
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fleet: setup ## run the tests that start real services and kill them, one at a time

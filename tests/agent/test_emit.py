@@ -24,8 +24,6 @@ from yolometer_agent.spool.spool import Spool
 from yolometer_core.errors import BadConfig
 from yolometer_core.topics import LARGEST_MESSAGE_BYTES
 
-# kafka-python leaves the sockets of failed connects to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 QUICK = Pace(block_s=0.2, away_s=1.0, stuck_s=3.0, patience_s=1.0, reconnect_s=0.5)
 
 

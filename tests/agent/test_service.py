@@ -30,8 +30,6 @@ from yolometer_core.gpu import Gpu
 from yolometer_core.service.health import Health
 from yolometer_core.service.metrics import Metrics
 
-# kafka-python leaves the sockets of failed connects to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 SEED = 20261130
 
 

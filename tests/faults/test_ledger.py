@@ -11,8 +11,6 @@ import pytest
 from _ledger import Writers, audit, check
 from _site import SOAK, Site, site_in
 
-# kafka-python leaves the sockets of failed connects to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 SEED = 20261201
 KILLS = 200 if SOAK else 20
 LIVES_S = {"agent": (0.8, 9.0), "stream": (1.0, 13.0), "sink": (1.0, 11.0), "broker": (0.5, 3.5)}

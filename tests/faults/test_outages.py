@@ -18,8 +18,7 @@ from _ledger import audit, check, place
 from _site import SOAK, Service, Site, site_in
 from kafka.admin import ConfigResource, ConfigResourceType
 
-# kafka-python leaves the sockets of failed connects to the garbage collector
-pytestmark = [pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 SHORT = ("yolov8n-early-stop", "yolov5n", "yolov7-tiny", "yolo11n-nan", "yolo11n-killed-and-resumed")
 STOP_S = {"agent": 10.0, "stream": 8.0, "sink": 8.0}
 SESSION_S = 3.0

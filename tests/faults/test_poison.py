@@ -20,8 +20,7 @@ from yolometer_core import wire
 from yolometer_core.events import Evaluation, Event
 from yolometer_core.gpu import Gpu, packed
 
-# kafka-python leaves the sockets of failed connects to the garbage collector
-pytestmark = [pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.timeout(200)]
+pytestmark = pytest.mark.timeout(200)
 NOW = datetime.now(UTC)
 HUGE = 2**63  # more than a column holds
 
