@@ -61,10 +61,15 @@ log.segment.bytes=16777216
 log.index.size.max.bytes=1048576
 log.cleaner.dedupe.buffer.size=8388608
 """
-_SASL = """sasl.enabled.mechanisms=SCRAM-SHA-512
+_SASL = """sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,OAUTHBEARER
 ssl.keystore.type=PEM
 ssl.keystore.location=broker.pem
-listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\\
+  org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.sasl_ssl.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=\\
+  org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
 """
 
 
@@ -83,7 +88,8 @@ def _cluster_id() -> str:
 class Broker:
     """One broker: `start` it, `close` it, and between the two do to it what happens to brokers. Ports stay the same.
 
-    With `user` and `password` it also listens at `sasl_bootstrap` (SASL_SSL, SCRAM-SHA-512), trusted through `ca_file`.
+    With `user` and `password` it also listens at `sasl_bootstrap` (SASL_SSL: PLAIN, SCRAM-SHA-512, and OAUTHBEARER with
+    tokens that nobody signed), trusted through `ca_file`.
     """
 
     def __init__(self, user: str | None = None, password: str | None = None) -> None:
@@ -98,7 +104,8 @@ class Broker:
         self.cluster_id = _cluster_id()
         self._scram = ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"] if user else []
         listener = f",SASL_SSL://127.0.0.1:{sasl}" if user else ""
-        text = _SETTINGS.format(port=port, controller=controller, sasl=listener) + (_SASL if user else "")
+        text = _SETTINGS.format(port=port, controller=controller, sasl=listener)
+        text += _SASL.format(user=user, password=password) if user else ""
         (self.folder / "server.properties").write_text(text)
         _all.add(self)
 

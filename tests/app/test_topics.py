@@ -197,11 +197,11 @@ def test_a_wrong_password(topics: Topics, secure_file: Path, monkeypatch: pytest
 
 
 def test_a_mechanism_that_the_broker_does_not_offer(topics: Topics, secure_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("YOLOMETER_KAFKA__SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("YOLOMETER_KAFKA__SASL_MECHANISM", "SCRAM-SHA-256")
     began = time.monotonic()
     said = topics("show", "--config", str(secure_file))
     assert time.monotonic() - began < 15
-    assert (said.code, said.out, said.err) == (1, "", REFUSED.format(mechanism="PLAIN"))
+    assert (said.code, said.out, said.err) == (1, "", REFUSED.format(mechanism="SCRAM-SHA-256"))
 
 
 def test_a_certificate_that_is_not_trusted(topics: Topics, secure: Broker, secure_file: Path, tmp_path: Path) -> None:

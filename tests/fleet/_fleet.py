@@ -46,9 +46,12 @@ class Fleet:
     Every service is a process that dies with the test; the same name started again goes on with the same state.
     """
 
-    def __init__(self, folder: Path, prefix: str = "t.", partitions: int = 4, database: str = "yolometer") -> None:
+    def __init__(
+        self, folder: Path, prefix: str = "t.", partitions: int = 4, database: str = "yolometer",
+        login: tuple[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.folder, self.prefix, self.partitions = folder, prefix, partitions
-        self.broker = Broker()
+        self.broker = Broker(*login) if login else Broker()
         with ThreadPoolExecutor(1) as pool:
             starting = pool.submit(self.broker.start)
             # in this thread: the server dies with the thread that starts it
