@@ -73,9 +73,9 @@ def by_runner(bootstrap: str, prefix: str) -> None:
 
     @app.agent(app.topic(f"{prefix}gpu"), concurrency=1)
     async def nothing(stream: object) -> None:
-        async for batch in stream.noack_take(config.batch_messages, within=config.linger_s):  # type: ignore[attr-defined]
-            for event in batch:
-                await stream.ack(event)  # type: ignore[attr-defined]
+        while True:
+            event = await stream.channel.queue.get()  # type: ignore[attr-defined]
+            event.ack()
 
     sys.argv = ["runner", "worker", "-l", "warn", "--without-web"]
     app.main()

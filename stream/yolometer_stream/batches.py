@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from yolometer_core.errors import Unavailable
 from yolometer_core.service.health import Health
@@ -74,6 +75,7 @@ class Batches:
         self._producing, self._went_on = producing, went_on
         self._log = logger("stream")
         self._warned = False
+        self._handled: Counter[Literal["ok", "ignored"]] = Counter()
 
     async def take(self, messages: list[Taken]) -> None:
         """Handle a batch. The order of side effects:
@@ -96,6 +98,9 @@ class Batches:
                 pause = now
                 self._services.health.progress()
         self._services.health.cold(self.partitions.cold)
+        for what, count in self._handled.items():
+            self._services.metrics.events(what, count)
+        self._handled.clear()
         if outputs:
             await self._producing.outputs(outputs)
         kept = self.partitions.save()
@@ -136,6 +141,6 @@ class Batches:
             self._log.warning(
                 f"Refused: {dead.detail}", topic=message.topic, partition=message.partition, offset=message.offset, at=dead.at
             )  # fmt: skip
-        good = max(outcome.events - sum(dead.at >= 0 for dead in outcome.dead), 0)
-        if not outcome.failed and good:
-            self._services.metrics.events("ok" if outcome.took else "ignored", good)
+        if not outcome.failed:
+            good = outcome.events - sum(dead.at >= 0 for dead in outcome.dead)
+            self._handled["ok" if outcome.took else "ignored"] += max(good, 0)

@@ -26,7 +26,7 @@ class StreamConfig(Config):
     price: Decimal | None = Field(default=None, ge=0, description="price of one GPU-hour; without it the cost is unknown")
     currency: str = Field(default="USD", pattern="^[A-Z]{3}$", description="currency of the price, ISO 4217")
     owner: dict[str, str] = Field(default_factory=dict, description="whose runs they are, for example team: vision")
-    batch_messages: int = Field(default=500, ge=1, le=10_000, description="messages that are handled and acknowledged together")
+    batch_messages: int = Field(default=2000, ge=1, le=10_000, description="messages that are handled and acknowledged together")
     linger_s: float = Field(default=0.1, gt=0, le=10, description="wait so long for a batch to fill up")
     state_cache_keys: int = Field(default=5000, ge=1, description="keys whose state is held ready for the next message")
     dead_ratio: float = Field(default=0.5, ge=0, le=1, description="stop when a larger share of the last 200 messages is refused")

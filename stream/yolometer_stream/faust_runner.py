@@ -1,24 +1,22 @@
 """Faust, and everything that has to be known about it: one app over all topics, with the journals as its one table.
 
-Faust brings the consumer group, the recovery of the table and the commits. What it does wrong is mended or gone around here,
-each with its reason; faust-streaming 0.15.3 was read for it, and the tests of this file fail when a newer one behaves otherwise.
+Faust brings the consumer group, the recovery of the table and the commits. What it does wrong is gone around here, each with
+its reason, or mended in faust_mends; the tests of this file fail when a newer one behaves otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-import types
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import faust
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import IllegalStateError, KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError
 from faust.stores.memory import Store as MemoryStore
-from faust.tables.recovery import Recovery
-from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from yolometer_core.errors import Bad, Unavailable
@@ -28,6 +26,7 @@ from yolometer_core.service.logs import logger
 from yolometer_core.topics import STATE_TABLE, app_id, changelog
 from yolometer_stream.batches import Batches, Rebuild, Services
 from yolometer_stream.config import StreamConfig
+from yolometer_stream.faust_mends import App, Consumer, Producer, Worker
 from yolometer_stream.handle import Output, topics_of
 from yolometer_stream.journal import Record
 from yolometer_stream.operator import Operator
@@ -37,96 +36,9 @@ EXIT_BROKEN = 70
 WATCH_S = 1.0
 LARGEST_REQUEST_BYTES = 1_000_000
 BATCH_BYTES = 262_144
-_recovered = Recovery.on_recovery_completed
-
-
-async def _recovered_and_quiet(self: Any, generation_id: int = 0) -> None:
-    """Recovery resumes the partitions, then seeks, then clears the queues: what was fetched in between would be lost and
-    committed past. So nothing is fetched until it has sought; the last step of recovery lets the flow go on."""
-    self.app.consumer.stop_flow()
-    await _recovered(self, generation_id)
-
-
-Recovery.on_recovery_completed = _recovered_and_quiet  # type: ignore[method-assign]  # a mend, see there
-
-
-class _Producer(driver.Producer):
-    """Faust knows idempotence only with transactions; without it a retry may put two batches of state out of order."""
-
-    def _settings_extra(self) -> Mapping[str, Any]:
-        return {"acks": "all", "enable_idempotence": True}
-
-
-class _Consumer(driver.Consumer):
-    """Faust makes four tasks to hand over one message, so that it can give up when the flow is suspended meanwhile. Mostly
-    the handing over does not wait at all, and then no task is needed; when it does wait, it goes on as Faust has it.
-
-    What was fetched while the flow stood still is thrown away, and read again from where it was committed. The client passes
-    over a partition without a commit: its first messages would be lost. So that one is read again from its beginning."""
-
-    async def seek_to_committed(self) -> Any:
-        committed = await super().seek_to_committed()
-        # the changelog is never committed, and its recovery seeks for itself
-        never = [tp for tp, offset in committed.items() if not offset and not self._is_changelog_tp(tp)]
-        if never:
-            with suppress(IllegalStateError):  # some went to another worker just now; after the rebalance it is sought again
-                await self.seek_wait(await self.earliest_offsets(*never))
-        return committed
-
-    async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
-        handing_over, *others = coros
-        if timeout is None and others and hasattr(handing_over, "send"):
-            try:
-                waits_for = handing_over.send(None)
-            except StopIteration:
-                for other in others:
-                    other.close()
-                return None
-            coros = _rest(handing_over, waits_for), *others
-        return await super().wait_first(*coros, timeout=timeout)
-
-
-async def _rest(begun: Any, waits_for: Any) -> None:
-    """The rest of a coroutine that was begun and now waits."""
-    await _resumed(begun, waits_for)
-
-
-@types.coroutine
-def _resumed(begun: Any, waits_for: Any) -> Any:
-    try:
-        while True:
-            try:
-                sent = yield waits_for
-            except BaseException as error:  # noqa: BLE001  # also a cancellation goes where it was meant to go
-                waits_for = begun.throw(error)
-            else:
-                waits_for = begun.send(sent)
-    except StopIteration:
-        return
-
-
-class _App(faust.App):
-    """Writes no folders: the state lives in memory and in the changelog."""
-
-    def _create_directories(self) -> None:
-        pass
-
-
-class _Worker(faust.Worker):
-    """Leaves signals, logging and stdout to the service."""
-
-    def install_signal_handlers(self) -> None:
-        pass
-
-    def _setproctitle(self, info: str, *, ident: str = "") -> None:
-        pass
-
-    def say(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def on_init_dependencies(self) -> Any:
-        self.spinner = None  # it hides and shows the cursor on stdout, also where that is a file
-        return super().on_init_dependencies()
+MOST_TAKEN_BYTES = 16 << 20
+COLLECT_AFTER = 50_000, 20, 100
+"""The state is many small objects that refer to no one: looking for garbage among them seldom finds any, and costs a tenth."""
 
 
 class _Shelf(MemoryStore[Any, Any]):
@@ -177,10 +89,11 @@ def run(config: StreamConfig, operators: Mapping[str, Operator], services: Servi
     Ends the process by itself, leaving what is not acknowledged for the next one: with 1 when too many messages are refused
     (one sentence on stderr), with 70 after an error that nobody expected or when nothing moves any more.
     """
+    gc.set_threshold(*COLLECT_AFTER)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     runner = Runner(config, operators, services, rebuild)
-    worker = _Worker(
+    worker = Worker(
         runner.app, loop=loop, quiet=True, redirect_stdouts=False, override_logging=False, loglevel="WARN"
     )  # fmt: skip
     runner.shelve()
@@ -200,7 +113,7 @@ def run(config: StreamConfig, operators: Mapping[str, Operator], services: Servi
     return EXIT_BROKEN if worker.crashed else 0
 
 
-def _stop(loop: asyncio.AbstractEventLoop, worker: _Worker, runner: Runner) -> None:
+def _stop(loop: asyncio.AbstractEventLoop, worker: Worker, runner: Runner) -> None:
     loop.remove_reader(runner.services.stop.fileno())
     if not runner.ready:
         # In the middle of joining Faust does not stop for minutes, and there is nothing that it could lose.
@@ -266,12 +179,15 @@ class Runner:
     async def _agent(self, stream: Any) -> None:
         # Every event is acknowledged, in order, by one agent: a gap of one is committed past, an exception that leaves
         # the body acknowledges what it did not handle, and a second agent would acknowledge out of order.
-        async for batch in stream.noack_take(self.config.batch_messages, within=self.config.linger_s):
+        # They are taken from the queue of the channel itself: what Faust puts in between costs half of all that it costs.
+        queue = stream.channel.queue
+        while True:
+            batch = await self._batch(queue)
             try:
                 with self.services.health.working():
                     await self.batches.take([self._taken(event.message) for event in batch])
                     for event in batch:
-                        await stream.ack(event)
+                        event.ack()
                         self.done[event.message.tp] = event.message.offset + 1
                     self.services.health.success()
             except Bad as error:  # a version that cannot go on, or a store that will never answer
@@ -281,6 +197,17 @@ class Runner:
             except Exception:  # noqa: BLE001  # see above: it must not leave the body; the next process takes the batch
                 self._log.critical("A batch of messages failed, and the worker ends so that it is started again", exc_info=True)
                 self.services.exit(EXIT_BROKEN)
+
+    async def _batch(self, queue: Any) -> list[Any]:
+        """The next events: as soon as there are enough, or what came in the time of waiting since the first."""
+        batch = [await queue.get()]
+        size_bytes = len(batch[0].message.value or b"")
+        if queue.qsize() + 1 < self.config.batch_messages:
+            await asyncio.sleep(self.config.linger_s)
+        while len(batch) < self.config.batch_messages and size_bytes < MOST_TAKEN_BYTES and not queue.empty():
+            batch.append(queue.get_nowait())
+            size_bytes += len(batch[-1].message.value or b"")
+        return batch
 
     def _went_on(self, partition: int) -> bool:
         committed = self.app.consumer._committed_offset
@@ -345,7 +272,7 @@ class Runner:
 
 def make_app(config: StreamConfig) -> Any:
     """The Faust app. Topics are never declared by it, the web server is off, nothing of a batch is dropped at its end."""
-    app = _App(
+    app = App(
         app_id(config.kafka),
         broker="kafka://" + ";kafka://".join(config.kafka.bootstrap_servers),
         broker_credentials=_credentials(config.kafka),
@@ -359,7 +286,7 @@ def make_app(config: StreamConfig) -> Any:
         consumer_auto_offset_reset="earliest",
         consumer_metadata_max_age_ms=60_000,
         stream_wait_empty=True,
-        stream_buffer_maxsize=max(4 * config.batch_messages, 100),
+        stream_buffer_maxsize=max(config.batch_messages, 100),
         broker_commit_interval=0.5,
         broker_session_timeout=config.session_timeout_s,
         broker_heartbeat_interval=min(config.session_timeout_s / 6, 3.0),
@@ -370,7 +297,7 @@ def make_app(config: StreamConfig) -> Any:
         producer_max_request_size=LARGEST_REQUEST_BYTES,
     )
     transport: Any = app.transport
-    transport.Producer, transport.Consumer = _Producer, _Consumer
+    transport.Producer, transport.Consumer = Producer, Consumer
     return app
 
 

@@ -15,7 +15,7 @@ import asyncio, sys
 from yolometer.cli import main
 from yolometer_stream import faust_runner
 
-class Held(faust_runner._Consumer):
+class Held(faust_runner.Consumer):
     # As if the group were joined anew at the moment when the first messages come: Faust throws them away and seeks.
     fetched = False
 
@@ -28,7 +28,7 @@ class Held(faust_runner._Consumer):
             print("held", file=sys.stderr, flush=True)
         return records
 
-faust_runner._Consumer = Held
+faust_runner.Consumer = Held
 sys.argv[0] = "yolometer"
 main()
 """
