@@ -55,21 +55,23 @@ class Gpu(Event):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        gpus, times = len(self.gpu_uuid), len(self.offsets_ms)
-        if not gpus or not times:
+        said = self.__dict__  # this runs for each message of a fleet, and asking a model for its fields takes longer
+        uuids, offsets_ms = said["gpu_uuid"], said["offsets_ms"]
+        gpus, samples = len(uuids), len(uuids) * len(offsets_ms)
+        if not samples:
             raise ValueError("it holds no samples")
-        if gpus * times > MOST_SAMPLES:
+        if samples > MOST_SAMPLES:
             raise ValueError(f"it holds more than {MOST_SAMPLES} samples")
-        if self.offsets_ms[0] < 0 or list(self.offsets_ms) != sorted(set(self.offsets_ms)):
+        if offsets_ms[0] < 0 or list(offsets_ms) != sorted(set(offsets_ms)):
             raise ValueError("its times do not grow")
-        if len(set(self.gpu_uuid)) != gpus:
+        if len(set(uuids)) != gpus:
             raise ValueError("a GPU is in it twice")
-        about = self.gpu_model, self.run_id, self.user, self.team, self.attribution_source
-        for name, column in zip(_ABOUT, about, strict=True):
-            if len(column) != gpus:
+        for name in _ABOUT:
+            if len(said[name]) != gpus:
                 raise ValueError(f"{name} has not one entry for each GPU")
-        for name, packed in self.columns.items():
-            if name in METRICS and len(packed) != gpus * times * _SIZES[METRICS[name]]:
+        for name, packed in said["columns"].items():
+            kind = METRICS.get(name)
+            if kind is not None and len(packed) != samples * _SIZES[kind]:
                 raise ValueError(f"{name} has not one value for each sample")
         return self
 

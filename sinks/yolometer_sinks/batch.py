@@ -25,6 +25,7 @@ class Batch:
     size_bytes: int = 0
     built: dict[str, Any] | None = None
     """The events as columns, where somebody made them already."""
+    is_prepared: bool = False
 
     def add(self, taken: Taken) -> None:
         record = taken.record

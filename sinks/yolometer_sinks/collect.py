@@ -90,8 +90,8 @@ def minutes_of(events: Sequence[Event]) -> set[int]:
 
 
 def _clock(event: Gpu, bounds: Bounds) -> str | None:
-    begun_ms = ms_of(event.ts)
-    first, last = begun_ms + event.offsets_ms[0], begun_ms + event.offsets_ms[-1]
+    begun_ms, offsets_ms = ms_of(event.ts), event.offsets_ms
+    first, last = begun_ms + offsets_ms[0], begun_ms + offsets_ms[-1]
     if first >= bounds.from_ms and last <= bounds.to_ms:
         return None
     wrong = "too long ago" if first < bounds.from_ms else "in the future"

@@ -156,15 +156,23 @@ class Reader:
         full = self._is_full()
         due = full or self._clock() - self._batch.begun_s >= self._batch_s
         if self._batch and due and not self._worker.busy:
-            self._keeper.prepare(self._batch)
+            self._prepare()
             self._worker.give(self._batch)
             self._batch = Batch(self._clock())
             return
         joining = is_joining(self._consumer)
+        if full:
+            self._prepare()
         if full and not joining:
             self._worker.wait(POLL_MS / 1000)
         self._poll(JOIN_MS if joining else 0 if full else POLL_MS)
         self._look()
+
+    def _prepare(self) -> None:
+        """Make columns of the batch, once: a full one is ready when the one before it is kept."""
+        if not self._batch.is_prepared:
+            self._keeper.prepare(self._batch)
+            self._batch.is_prepared = True
 
     def _poll(self, timeout_ms: int) -> None:
         """Take what Kafka has; nothing of it while a batch and a backlog wait."""

@@ -140,10 +140,11 @@ def _last(series: Any, ts_ms: Any) -> Any:
 
 def _measured(events: Sequence[Gpu], name: str, kept: Any) -> Any:
     kind = _TYPES[METRICS[name]]
-    unknown = np.array([np.nan], dtype=kind).tobytes()
-    said = (event.columns.get(name) for event in events)
-    joined = b"".join(unknown * event.samples if column is None else column for event, column in zip(events, said, strict=True))
-    values = np.frombuffer(joined, kind)
+    said = [event.columns.get(name) for event in events]
+    if None in said:
+        unknown = np.array([np.nan], dtype=kind).tobytes()
+        said = [unknown * event.samples if column is None else column for event, column in zip(events, said, strict=True)]
+    values: Any = np.frombuffer(b"".join(said), kind)  # type: ignore[arg-type]  # the unknown ones are filled in
     if kept is not None:
         values = values[kept]
     unknowns = np.isnan(values)
