@@ -16,7 +16,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from yolometer_core.times import ms_of
 
@@ -24,13 +24,8 @@ Role = Literal["console", "table", "settings"]
 Status = Literal["running", "finished", "stopped_early", "interrupted", "failed"]
 
 
-def _aware(value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise ValueError("a time without a zone is refused; give it in UTC")
-    return value
-
-
-Utc = Annotated[datetime, AfterValidator(_aware)]
+Utc = Annotated[datetime, AwareDatetime]
+"""A time with its zone; one without is refused."""
 
 
 def _score(value: float) -> float:

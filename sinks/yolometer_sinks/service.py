@@ -17,11 +17,12 @@ from yolometer_core.errors import Bad, Unavailable, YolometerError
 from yolometer_core.kafka import KafkaConfig, client_settings, topic
 from yolometer_core.kafka_reach import built, reach
 from yolometer_core.service import logs
+from yolometer_core.service.garbage import collect_seldom
 from yolometer_core.service.health import Health
 from yolometer_core.service.limits import DeadLimit
 from yolometer_core.service.metrics import Metrics
 from yolometer_core.service.stopping import Stop
-from yolometer_sinks import rollups
+from yolometer_sinks import rollups, unpack
 from yolometer_sinks.config import SinkConfig
 from yolometer_sinks.consume import Reader, missing, missing_sentence
 from yolometer_sinks.keep import Keeper
@@ -55,6 +56,8 @@ def serve(config: SinkConfig, stop: Stop, health: Health, metrics: Metrics) -> N
     """
     # It warns of each step of its own that took 0.1 s, which on a busy machine is no news to anybody.
     logging.getLogger("kafka.net.selector").setLevel(logging.ERROR)
+    unpack.install()
+    collect_seldom()
     patience = Patience(stop, health)
     store: Store | None = None
     try:

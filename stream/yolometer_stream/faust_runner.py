@@ -7,7 +7,6 @@ its reason, or mended in faust_mends; the tests of this file fail when a newer o
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from faust.types import TP
 
 from yolometer_core.errors import Bad, Unavailable
 from yolometer_core.kafka import KafkaConfig, password, ssl_context, token, topic
+from yolometer_core.service.garbage import collect_seldom
 from yolometer_core.service.health import EXIT_STUCK, Health
 from yolometer_core.service.logs import logger
 from yolometer_core.topics import STATE_TABLE, app_id, changelog
@@ -37,8 +37,6 @@ WATCH_S = 1.0
 LARGEST_REQUEST_BYTES = 1_000_000
 BATCH_BYTES = 262_144
 MOST_TAKEN_BYTES = 16 << 20
-COLLECT_AFTER = 50_000, 20, 100
-"""The state is many small objects that refer to no one: looking for garbage among them seldom finds any, and costs a tenth."""
 
 
 class _Shelf(MemoryStore[Any, Any]):
@@ -89,7 +87,7 @@ def run(config: StreamConfig, operators: Mapping[str, Operator], services: Servi
     Ends the process by itself, leaving what is not acknowledged for the next one: with 1 when too many messages are refused
     (one sentence on stderr), with 70 after an error that nobody expected or when nothing moves any more.
     """
-    gc.set_threshold(*COLLECT_AFTER)
+    collect_seldom()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     runner = Runner(config, operators, services, rebuild)
