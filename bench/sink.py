@@ -9,13 +9,17 @@ turns, into the same table, emptied before:
     raw    insert_arrow of rows that are already Arrow, in batches of the size that the sink makes
     sink   `yolometer sink`: reads, checks, makes columns, inserts, notes each message, commits
 
-The demand is 60 % of raw for samples of GPUs. Rows of runs and epochs are measured once, without a demand.
+Samples of GPUs are measured twice: with both ways sharing both cores with the server, and with the server on one core and the
+client on the other, as in a fleet, where they are different machines: raw leaves its own core idle while the server uses all it
+gets, so it takes from the sink what it does not need itself. The demand is 60 % of raw. Runs and epochs are measured once,
+without a demand.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import sys
@@ -99,11 +103,19 @@ class Bench:
         self.store: Store = open_store(self._url)
         self.store.migrate()
         self.inserts = 0.0
+        self._core: int | None = None
+
+    def apart(self) -> None:
+        """From now on the server has one core for itself, and the client of both ways has another."""
+        server_core, self._core = sorted(os.sched_getaffinity(0))[:2]
+        for thread in self._server.threads():
+            os.sched_setaffinity(thread.id, {server_core})
 
     def raw(self, folder: Path) -> Speed:
         self._empty()
         before_s = _cpu_s(self._server)
-        said = spent([sys.executable, __file__, "--raw", self._url, str(folder)]).said
+        where = [] if self._core is None else ["taskset", "-c", str(self._core)]
+        said = spent([*where, sys.executable, __file__, "--raw", self._url, str(folder)]).said
         server_s = (_cpu_s(self._server) - before_s) / self._count()
         return Speed(said["rows"] / said["wall_s"], said["cpu_s"] / said["rows"], server_s)
 
@@ -111,6 +123,8 @@ class Bench:
         self._empty()
         port, before_s = free_port(), _cpu_s(self._server)
         sink = self._fleet.service("sink", self._prefix, store=self._url, metrics_port=port, batch_rows=self._batch_rows)
+        if self._core is not None:
+            sink.process.cpu_affinity([self._core])
         first = self._until(1, sink)
         begun_s, cpu_s = time.perf_counter(), sink.cpu_s
         self._until(self._rows, sink)
@@ -168,12 +182,15 @@ def gpu(fleet: Fleet, server: Any, batches: int, rounds: int) -> None:
     fleet.produce("gpu.gpu", (gpu_message(node, number, start) for node, number in each))
     rows = len(each) * SAMPLES
     bench = Bench(fleet, server, "gpu.", ["gpu"], rows, BATCH_ROWS)
-    raw, sink = [], []
-    for _ in range(rounds):
-        raw.append(bench.raw(folder))
-        sink.append(bench.sink())
-    print(f"samples of GPUs: {rows:,} rows of {len(each):,} messages; the sink inserted {bench.inserts:,.0f} rows at a time")
-    print(f"  of raw, in wall seconds: {(ratio := show(raw, sink)):.2f}   {verdict(ratio, DEMANDED_RATIO)}")
+    for where in ("sharing both cores", "a core each"):
+        if where == "a core each":
+            bench.apart()
+        raw, sink = [], []
+        for _ in range(rounds):
+            raw.append(bench.raw(folder))
+            sink.append(bench.sink())
+        print(f"samples of GPUs, {where}: {rows:,} rows of {len(each):,} messages, {bench.inserts:,.0f} rows at a time")
+        print(f"  of raw, in wall seconds: {(ratio := show(raw, sink)):.2f}   {verdict(ratio, DEMANDED_RATIO)}")
     bench.store.close()
 
 
