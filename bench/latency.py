@@ -34,17 +34,20 @@ DEMANDED_P99_S = 5.0
 NODES, PARTITIONS = 1000, 4
 TICK_S, LOOK_S = 0.02, 0.1
 PIECE = 20
-START_S, WARM_S = 8.0, 8.0
+START_S, MAKE_S, WARM_S = 8.0, 40.0, 8.0
 Piece = tuple[bytes, int, int]
 """What is written at a time, and the epoch and the iteration that it ends with."""
 
 
 def by_generator(bootstrap: str, gpu_per_s: float, facts_per_s: float, seconds: float) -> None:
-    """Write the messages of a fleet at an even pace, each a batch of its own as agents send them."""
+    """Write the messages of a fleet at an even pace, each a batch of its own as agents send them.
+
+    They are made before, within `MAKE_S`: making them is the work of a thousand nodes and not of this machine.
+    """
     from aiokafka import AIOKafkaProducer
 
     template = training(int(seconds) + 2)
-    start = datetime.now(UTC)
+    start = datetime.now(UTC) + timedelta(seconds=MAKE_S)
     places = max(int(facts_per_s), 1)
 
     def gpu(number: int) -> Message:
@@ -58,13 +61,17 @@ def by_generator(bootstrap: str, gpu_per_s: float, facts_per_s: float, seconds: 
     async def write() -> None:
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks=1, compression_type="zstd")
         await producer.start()
-        kinds = {"bench.gpu": (gpu, gpu_per_s), "bench.fact": (fact, facts_per_s)}
+        kinds = {
+            topic: ([make(number) for number in range(int(seconds * per_s) + 1)], per_s)
+            for topic, (make, per_s) in {"bench.gpu": (gpu, gpu_per_s), "bench.fact": (fact, facts_per_s)}.items()
+        }
         done, waiting = dict.fromkeys(kinds, 0), []
+        await asyncio.sleep(max((start - datetime.now(UTC)).total_seconds(), 0))
         begun_s = time.monotonic()
         while (now_s := time.monotonic() - begun_s) < seconds:
-            for topic, (make, per_s) in kinds.items():
+            for topic, (made, per_s) in kinds.items():
                 while done[topic] < now_s * per_s:
-                    key, value = make(done[topic])
+                    key, value = made[done[topic]]
                     batch = producer.create_batch()
                     batch.append(key=key, value=value, timestamp=None)
                     batch.close()
@@ -165,7 +172,7 @@ def measure(fleet: Fleet, server: Any, lines: int, gpu_per_s: float, facts_per_s
     running["generator"] = fleet.run("generator", generator)
     processes = {name: each.process for name, each in running.items()}
     processes |= {"Kafka": psutil.Process(fleet.broker.process.pid), "ClickHouse": psutil.Process(server.process.pid)}
-    time.sleep(WARM_S)
+    time.sleep(MAKE_S + WARM_S)
     begun_s, before = time.monotonic(), {name: _cpu_s(process) for name, process in processes.items()}
     services = [running[name] for name in ("stream", "sink", "agent")]
     took, longest_s = follow(store, fleet.folder / "runs" / "train.log", pieces(fleet.folder, lines), services)
