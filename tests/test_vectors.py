@@ -11,13 +11,14 @@ import json
 import math
 import os
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from yolometer_core import tokens
-from yolometer_core.maths import rates
+from yolometer_core.maths import cost, ledger, rates
 
 FOLDER = Path(os.environ.get("YOLOMETER_VECTORS") or Path(__file__).parent / "cases" / "vectors")
 
@@ -47,6 +48,25 @@ def effective(tokens_: float, flops_pruned: float, flops_original: float) -> dic
     return {"alpha": share, "tokens_effective": tokens.effective_tokens(tokens_, share)}
 
 
+def us(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def priced(u0: float, u1: float, gpus: int, prices: list[tuple[float, float]]) -> dict[str, Any]:
+    changes = [(us(t), Fraction(str(price)) * cost.MICROS) for t, price in prices]
+    got = cost.cost(us(u0), us(u1), gpus, changes)
+    return {"cost": None if got.exact is None else float(got.exact / cost.MICROS), "unpriced_s": got.unpriced_us / 1e6}
+
+
+def booked(
+    events: list[dict[str, Any]], p0: float, p1: float, now: float, arrived_by: float | None, window_s: float
+) -> dict[str, Any]:  # fmt: skip
+    entries = [ledger.Entry(e["id"], e["rev"], us(e["t"]), us(e["amount"]), us(e["arrival"])) for e in events]
+    arrived = None if arrived_by is None else us(arrived_by)
+    got = ledger.totals(entries, us(p0), us(p1), us(now), us(window_s), arrived)
+    return {"period_spent": got.period_micro / 1e6, "window_spent": got.window_micro / 1e6, "accepted": got.accepted}
+
+
 # (number of the file, op) -> what the product answers to the `input` of a vector
 OPS: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
     ("00", "tokens"): lambda x: {"tokens": tokens.tokens(x["iterations"])},
@@ -57,6 +77,8 @@ OPS: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
     ("00", "gpu_time"): lambda x: {"gpu_s": tokens.gpu_seconds(x["k_s_per_mtok"], x["tokens"])},
     ("00", "buffered"): lambda x: {"planned_gpu_s": [tokens.buffered(x["gpu_s"], buffer) for buffer in x["buffers"]]},
     ("00", "legacy_formula"): lambda x: legacy(**x),
+    ("03", "cost"): lambda x: priced(**x),
+    ("03", "ledger"): lambda x: booked(**x),
     ("05", "exact"): lambda x: rates.exact(x["samples"], x["t"], x["w"])._asdict(),
     ("05", "ring"): lambda x: ring(**x),
     ("05", "counter"): lambda x: counter(**x),

@@ -26,6 +26,7 @@ COMMANDS = {
     "dead": "dead:app",
     "audit": "audit:audit_command",
     "config": "config:app",
+    "price": "price:app",
     "parts": "parts:parts_command",
     "doctor": "doctor:doctor_command",
 }
