@@ -61,7 +61,7 @@ _USERS = f"""<clickhouse>
    <grants><query>GRANT SYSTEM LISTEN ON *.*</query><query>GRANT SELECT ON system.numbers</query></grants></default>
   <app><password>{PASSWORD}</password>{_LOCAL}</app>
   <narrow><password>{PASSWORD}</password>{_LOCAL}<grants>
-   <query>GRANT SELECT, INSERT, CREATE TABLE, CREATE VIEW, DROP VIEW ON narrow.*</query>
+   <query>GRANT SELECT, INSERT, CREATE TABLE, ALTER ADD COLUMN, CREATE VIEW, DROP VIEW ON narrow.*</query>
    <query>GRANT TABLE ENGINE ON ReplacingMergeTree</query></grants></narrow>
   <reader><password>{PASSWORD}</password>{_LOCAL}<grants><query>GRANT SELECT ON *.*</query></grants></reader>
  </users></clickhouse>"""

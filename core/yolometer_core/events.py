@@ -147,6 +147,7 @@ class Setting(Fact):
     resume_epoch: int | None = Field(default=None, gt=-1)
     started: bool | None = None
     end_line: bool | None = None
+    job: str | None = None
 
 
 class Progress(Fact):

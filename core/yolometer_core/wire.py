@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import msgpack
 from pydantic import ValidationError
 
-from yolometer_core import delivery, gpu  # noqa: F401  # their classes are among the types of events
+from yolometer_core import delivery, devices, gpu  # noqa: F401  # their classes are among the types of events
 from yolometer_core.delivery import DeadReason
 from yolometer_core.errors import BadInput
 from yolometer_core.events import Event
 from yolometer_core.times import from_us, us_of
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 MOST_BYTES = 840_000
 """A message is no larger: Kafka takes 1 MiB with its own framing, and a dead letter has to hold all of it."""
 MOST_EVENTS = 10_000
@@ -96,7 +96,11 @@ def pack(event: Event) -> bytes:
     form = forms().get(event.table)
     if form is None:
         raise BadInput(f"A {event.table} event does not travel; it has no topic.")
-    fields = {name: value for name, value in event.__dict__.items() if value is not None or name in form.required}
+    fields = {
+        name: value
+        for name, value in event.__dict__.items()
+        if (value is not None or name in form.required) and (value or name not in _LEFT_OUT_EMPTY)
+    }
     for name in form.times & fields.keys():  # a time that is required is never None
         fields[name] = us_of(fields[name])
     for name in form.money & fields.keys():
@@ -221,6 +225,8 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST_INT
 
 
+_LEFT_OUT_EMPTY = frozenset({"holder", "energy_source", "shared"})
+"""Fields that came with 1.1: a message that has nothing to say in them is as it was before."""
 _NOT_A_NUMBER_IS_SAID = frozenset({"map50", "map50_95", "top1"})
 """A training that diverged prints nan for these, and that is what it says. (Losses are lists and not looked into.)"""
 

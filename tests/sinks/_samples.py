@@ -12,6 +12,7 @@ from yolometer_core.events import Epoch, Event
 from yolometer_core.gpu import METRICS, Gpu, packed
 
 HOUR_AGO = (datetime.now(UTC) - timedelta(hours=1)).replace(second=0, microsecond=0)
+SMALL = ("gpu_util_ratio", "memory_util_ratio", "lost")
 AT_MS = int(HOUR_AGO.timestamp() * 1000)
 
 
@@ -35,7 +36,7 @@ def full_gpu(node: str, after_s: float, seq: int, gpus: int = 8, times: int = 5)
     """A message as a fleet sends it: all metrics, numbers that vary."""
     drawn = random.Random(seq)
     columns = {
-        name: [drawn.random() if name == "gpu_util_ratio" else float(drawn.randrange(1000)) for _ in range(gpus * times)]
+        name: [drawn.random() if name in SMALL else float(drawn.randrange(64)) for _ in range(gpus * times)]
         for name in METRICS
     }
     return gpu(node, after_s, gpus, times, run=f"run-{node}", seq=seq, columns=columns)

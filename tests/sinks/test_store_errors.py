@@ -254,7 +254,7 @@ def test_a_user_with_grants_on_its_own_database_only() -> None:
     owner.migrate()
     owner.command("DROP TABLE schema_migration")
     store = open_store(running().url("narrow", user="narrow"))
-    assert store.migrate() == ["0001_first_tables", "0002_fleet"]
+    assert store.migrate() == ["0001_first_tables", "0002_fleet", "0003_gpus"]
     assert store.query("SELECT count() FROM runs").rows == [(0,)]
     store.close()
     owner.command("DROP DATABASE narrow")
@@ -263,7 +263,7 @@ def test_a_user_with_grants_on_its_own_database_only() -> None:
 
 def test_a_password_with_odd_characters_works_and_is_never_shown() -> None:
     store = open_store(running().url("odd"))
-    assert store.migrate() == ["0001_first_tables", "0002_fleet"]
+    assert store.migrate() == ["0001_first_tables", "0002_fleet", "0003_gpus"]
     assert PASSWORD not in repr(store) + store.name and "s3cret" not in repr(store) + store.name
     with pytest.raises(BadStore) as caught:
         store.query(f"SELECT '{PASSWORD}' FROM nowhere")

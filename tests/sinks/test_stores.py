@@ -13,6 +13,7 @@ import pytest
 
 from yolometer_core import wire
 from yolometer_core.delivery import Coverage, DeadLetter, Loss, Message
+from yolometer_core.devices import GpuDevice, GpuFault
 from yolometer_core.errors import BadInput, BadStore, BadUsage
 from yolometer_core.events import (
     Epoch,
@@ -35,7 +36,7 @@ from yolometer_sinks.stores._arrow import shape
 from yolometer_sinks.stores._base import Store
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
-MIGRATIONS = ["0001_first_tables", "0002_fleet"]
+MIGRATIONS = ["0001_first_tables", "0002_fleet", "0003_gpus"]
 SAID: dict[str, Any] = {"ts": NOW, "node": "n1", "source": "results.csv", "seq": 7}
 FACT: dict[str, Any] = {**SAID, "place": "/runs/a"}
 RECENT: dict[str, Any] = {**SAID, "ts": datetime.now(UTC).replace(microsecond=0)}  # in tables that forget after some days
@@ -59,6 +60,8 @@ ONE_OF_EACH: list[Event] = [
     Loss(**SAID, last_seq=9, messages=3, size_bytes=100, reason="full"),
     DeadLetter(**SAID, **WHERE, reason="field", detail="no", raw_key=b"k", raw=b"\x00raw", digest="0f"),
     Message(**RECENT, **WHERE, events=2, rows=1, size_bytes=50, first_ts=NOW),
+    GpuDevice(**SAID, gpu_uuid="MIG-a", parent_uuid="GPU-a", sm_share_ratio=0.5, version=1),
+    GpuFault(**SAID, what="xid", gpu_uuid="GPU-a", xid=79),
     Coverage(**SAID, version=1, samples=3, samples_expected=4, messages=1),
 ]
 

@@ -6,18 +6,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from yolometer_core.errors import BadInput, Unavailable
-from yolometer_core.gpu import MOST_SAMPLES, Gpu, packed
+from yolometer_core.gpu import MOST_SAMPLES, Gpu, Share, packed
 
+_ABOUT = ("run_id", "user", "team", "attribution_source", "holder", "energy_source")
 BLOCK_S = 5.0
 STEP_S = 0.5
 """A wall clock that is off by more than this against the steady one was set; then the times of the samples follow it."""
 
 
 class Device(NamedTuple):
-    """A GPU, by its UUID, and for whom it works at the moment; None is unknown."""
+    """A GPU, by its UUID, and for whom it works at the moment; None is unknown. The words are those of the event `Gpu`."""
 
     uuid: str
     model: str | None = None
@@ -25,6 +26,10 @@ class Device(NamedTuple):
     user: str | None = None
     team: str | None = None
     attribution_source: str | None = None
+    holder: str | None = None
+    energy_source: str | None = None
+    shares: tuple[Share, ...] = ()
+    """Those that share it, when there are several; then the fields above say what they have in common."""
 
 
 class Reading(NamedTuple):
@@ -69,13 +74,13 @@ class Block:
         columns = {
             name: [row[gpu].values.get(name) for gpu in range(len(self.devices)) for row in self._rows] for name in names
         }
-        uuids, *about = zip(*self.devices, strict=True)
-        models, run_ids, users, teams, sources = about
+        about: dict[str, Any] = {name: tuple(getattr(device, name) for device in self.devices) for name in _ABOUT}
+        shared = {device.uuid: device.shares for device in self.devices if device.shares}
+        uuids, models = zip(*((device.uuid, device.model) for device in self.devices), strict=True)
         begin = self.times[0]
         offsets_ms = tuple(round((at - begin) / timedelta(milliseconds=1)) for at in self.times)
-        return Gpu(ts=begin, node=node, source=source, seq=seq, period_s=self.period_s, offsets_ms=offsets_ms, gpu_uuid=uuids,
-                   gpu_model=models, run_id=run_ids, user=users, team=teams, attribution_source=sources,
-                   columns=packed(columns))  # fmt: skip
+        return Gpu(ts=begin, node=node, source=source, seq=seq, period_s=self.period_s, offsets_ms=offsets_ms,
+                   gpu_uuid=uuids, gpu_model=models, columns=packed(columns), shared=shared, **about)  # fmt: skip
 
 
 Put = Callable[[Callable[[int], Gpu]], object]

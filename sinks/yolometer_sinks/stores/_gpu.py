@@ -19,8 +19,9 @@ from yolometer_core.gpu import METRICS, Gpu
 from yolometer_core.times import ms_of
 
 _LATEST_MS = int(datetime(2262, 1, 1, tzinfo=UTC).timestamp()) * 1000
-_TEXTS = ("gpu_model", "run_id", "user", "team", "attribution_source")
-_WHOLE = frozenset({"memory_used_bytes", "memory_total_bytes", "clock_event_reasons"})
+_TEXTS = ("gpu_model", "run_id", "user", "team", "attribution_source", "holder", "energy_source")
+_COUNTS = ("pcie_replays", "ecc_corrected", "ecc_uncorrected", "nvlink_errors")
+_WHOLE = frozenset({"memory_used_bytes", "memory_total_bytes", "clock_event_reasons", *_COUNTS})
 """Metrics that travel as floats and are whole numbers."""
 LARGEST: dict[str, float] = {
     "gpu_util_ratio": 1.0,
@@ -32,6 +33,19 @@ LARGEST: dict[str, float] = {
     "memory_clock_mhz": 100_000.0,
     "temperature_c": 1000.0,
     "clock_event_reasons": 2.0**53,
+    "memory_util_ratio": 1.0,
+    "power_limit_w": 100_000.0,
+    "pcie_gen": 100.0,
+    "pcie_width": 1000.0,
+    "throttle_power_s": 1e10,
+    "throttle_thermal_s": 1e10,
+    "throttle_hw_thermal_s": 1e10,
+    "throttle_brake_s": 1e10,
+    "throttle_sync_s": 1e10,
+    **dict.fromkeys(_COUNTS, 2.0**53),
+    "processes": 1e6,
+    "foreign_processes": 1e6,
+    "lost": 1.0,
 }
 """What a metric cannot exceed, whatever the hardware of the next years; each begins at 0. A petabyte, 100 kW, 100 GHz."""
 _TYPES: dict[str, Any] = {"f": np.dtype("<f4"), "d": np.dtype("<f8")}
@@ -68,7 +82,7 @@ def table(events: Sequence[Gpu]) -> Any:
     row_gpu = np.repeat(np.arange(len(of_gpu)), of_gpu)
     row_event = np.repeat(np.arange(len(events)), times * gpus)
     ts_ms = _times(events, times, gpus, of_gpu, ends - of_gpu, rows)
-    by_gpu = {name: _names(chain.from_iterable(getattr(event, name) for event in events)) for name in ("gpu_uuid", *_TEXTS)}
+    by_gpu = {name: _names(chain.from_iterable(event.about(name) for event in events)) for name in ("gpu_uuid", *_TEXTS)}
     by_event = {name: _names(getattr(event, name) for event in events) for name in ("node", "source")}
     node, gpu = _codes(by_event["node"]).astype(np.int64), _codes(by_gpu["gpu_uuid"])
     series = np.repeat(node, gpus) * (int(gpu.max()) + 1) + gpu  # of each GPU of each event: which GPU of which node
@@ -84,9 +98,11 @@ def table(events: Sequence[Gpu]) -> Any:
         "period_s": _each(events, "period_s", np.float64, row_event),
         **{name: encoded.take(to_event) for name, encoded in by_event.items()},
         **{name: encoded.take(to_gpu) for name, encoded in by_gpu.items()},
-        **{name: _measured(events, name, kept) for name in METRICS},
+        **{name: _measured(events, name, kept) for name in METRICS if any(name in event.columns for event in events)},
     }
-    return pa.Table.from_arrays([columns[name] for name in schema().names], schema=schema())
+    # what nobody measured is left out, for writing many columns of nothing costs the store as much as numbers do
+    fields = [field for field in schema() if field.name in columns]
+    return pa.Table.from_arrays([columns[field.name] for field in fields], schema=pa.schema(fields))
 
 
 def _arrow(metric: str) -> Any:

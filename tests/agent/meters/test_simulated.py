@@ -25,7 +25,7 @@ def test_the_same_time_gives_the_same_samples() -> None:
     assert meter.sample(NOW) != Simulated(gpus=3, seed=8, run_id="r").sample(NOW)
     readings = meter.sample(NOW)
     assert len({reading.device.uuid for reading in readings}) == 3
-    assert all(set(reading.values) == set(METRICS) for reading in readings)
+    assert all(set(reading.values) <= set(METRICS) for reading in readings)
 
 
 def test_its_energy_is_its_power_over_time() -> None:
@@ -44,7 +44,7 @@ def test_meters_come_from_the_settings() -> None:
     assert meters_of(AgentConfig()) == {}
     found = meters_of(AgentConfig(meters={"simulated": {"gpus": 2}}))
     assert found == {"simulated": Simulated(gpus=2)}
-    with pytest.raises(BadConfig, match="There is no meter 'sim'; the meters are simulated"):
+    with pytest.raises(BadConfig, match=r"There is no meter 'sim'; the meters are .*simulated"):
         meters_of(AgentConfig(meters={"sim": {}}))
     with pytest.raises(BadConfig, match=r"The key 'meters.simulated.gpus' is wrong .*; correct it"):
         meters_of(AgentConfig(meters={"simulated": {"gpus": 0}}))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from yolometer_core import wire
 from yolometer_core.delivery import Coverage, DeadLetter, Loss
+from yolometer_core.devices import GpuDevice, GpuFault
 from yolometer_core.events import Epoch, Evaluation, Event, Incident, Progress, Rate, ResultRow, Run, Setting, SourceState
 from yolometer_core.gpu import Gpu, packed
 
@@ -18,8 +19,31 @@ FACT = {"ts": TS, "node": "node-1", "source": "train.log", "place": "node-1:/run
 ROW = {"ts": TS, "node": "node-1", "source": "run", "seq": 99, "version": 99, "run_id": "0123456789abcdef"}
 
 
-def examples() -> dict[str, list[Event]]:
-    """One message for each topic, with every type of event that travels there."""
+def examples(version: str = f"v{wire.MAJOR}_{wire.MINOR}") -> dict[str, list[Event]]:
+    """One message for each topic, with every type of event that travels there in a version."""
+    return first() if version == "v1_0" else {**first(), **since_1_1()}
+
+
+def since_1_1() -> dict[str, list[Event]]:
+    """What came with 1.1: the job of a place, more of each GPU, and the GPUs themselves."""
+    old = first()
+    share = ("run-a", "u", None, "workdir", "node-1:/runs/a")
+    held = {"holder": ("node-1:/runs/a", None), "energy_source": ("counter", "power")}
+    shared = {"shared": {"GPU-b": ((*share, 600_000), (None, "v", "t", "environment", "job:slurm:c:7", 400_000))}}
+    seen = {"ts": TS, "node": "node-1", "source": "nvml"}
+    return {
+        "fact": [*old["fact"], Setting(**FACT, seq=56, role="console", job="job:slurm:c:7")],
+        "gpu": [
+            old["gpu"][0].model_copy(update={**held, **shared}),
+            GpuDevice(**seen, seq=8, gpu_uuid="MIG-a", gpu_model="H200", parent_uuid="GPU-a", sm_share_ratio=0.25,
+                      memory_total_bytes=1 << 34, driver_version="580.1", gpu_index=0, energy_source="counter", version=9),
+            GpuFault(**seen, seq=9, gpu_uuid="GPU-b", what="xid", xid=79, detail="the GPU has fallen off the bus"),
+        ],
+    }  # fmt: skip
+
+
+def first() -> dict[str, list[Event]]:
+    """Version 1.0."""
     return {
         "fact": [
             Setting(**FACT, seq=8, role="console", framework="ultralytics", model="yolov8n", height_px=640, started=True),
@@ -58,7 +82,7 @@ def examples() -> dict[str, list[Event]]:
 def main() -> None:
     version = f"v{wire.MAJOR}_{wire.MINOR}"
     (FOLDER / version).mkdir()
-    for topic, events in examples().items():
+    for topic, events in examples(version).items():
         (FOLDER / version / f"{topic}.msgpack").write_bytes(written(topic, events))
 
 
