@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel
 
-from yolometer_core import delivery, events, gpu
+from yolometer_core import delivery, devices, events, gpu
 
 HERE = Path(__file__).parent
 _NOTE = "<!-- Written by docs/_generate.py from the code. Do not edit; run `make docs`. -->\n"
@@ -47,7 +47,7 @@ _WORDS = {
 
 def event_types() -> list[type[events.Event]]:
     """Every event that has a table, in the order of the source."""
-    named = [value for module in (events, gpu, delivery) for value in vars(module).values()]
+    named = [value for module in (events, gpu, devices, delivery) for value in vars(module).values()]
     kinds = [kind for kind in named if isinstance(kind, type) and issubclass(kind, events.Event) and "table" in vars(kind)]
     return list(dict.fromkeys(kinds))
 
