@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from yolometer_agent.attribute._base import Known
 from yolometer_agent.formats._base import Format
-from yolometer_agent.places import KnownSource, copies, folder_of, home_of, place_of, standing_of
+from yolometer_agent.places import KnownSource, copies, folder_of, folder_of_place, home_of, place_of, standing_of
 from yolometer_agent.reader import Reader, digest_of, has_epoch
 from yolometer_agent.tail.discover import find
 from yolometer_agent.tail.writers import Writers, writers
@@ -164,6 +166,24 @@ class Agent:
         """One sentence on why a file says nothing, or cannot be read."""
         source = self._sources.get(str(path))
         return source.reader.problem if source else self.skipped.get(str(path))
+
+    def known(self) -> tuple[Known, ...]:
+        """The places whose files are followed, as attribution asks for them: folder, files, and who writes them."""
+        files: dict[str, set[str]] = {}
+        pids: dict[str, set[int]] = {}
+        for source in self._sources.values():
+            reader = source.reader
+            if not source.settled or reader.format is None:
+                continue
+            files.setdefault(reader.place, set()).add(os.path.realpath(reader.path))
+            with contextlib.suppress(OSError):
+                seen = reader.path.stat()
+                writing = self._writers.pids.get((seen.st_dev, seen.st_ino), frozenset()) if self._writers else frozenset()
+                pids.setdefault(reader.place, set()).update(writing)
+        return tuple(
+            Known(place, folder_of_place(place, self.node), tuple(sorted(paths)), frozenset(pids.get(place, ())))
+            for place, paths in sorted(files.items())
+        )
 
     def forget(self, paths: Iterable[Path]) -> None:
         """Stop following files that were read to their end."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from yolometer_agent import meters as meter_parts
+from yolometer_agent.attribute._answers import Teams
 from yolometer_agent.meters._base import Meter
 from yolometer_core.config import Config
 from yolometer_core.errors import BadConfig
@@ -55,6 +56,11 @@ class AgentConfig(Config):
     meters: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="meters to read and their settings, for example simulated: {gpus: 8}"
     )
+    attribution: dict[str, dict[str, Any] | None] = Field(
+        default_factory=dict, description="how to find out whose a GPU is: sources and their settings; null turns one off"
+    )
+    teams: Teams = Field(default_factory=Teams, description="which team pays, by user, account or namespace")
+    cluster: str = Field(default="", description="name of the cluster, where the environment of a job does not tell it")
     metrics_host: str = Field(default="127.0.0.1", description="address of /metrics and /healthz")
     metrics_port: int | None = Field(default=9461, ge=0, le=65535, description="port of /metrics and /healthz; nothing for none")
     log_json: bool = Field(default=False, description="write one JSON object a line instead of text for people")

@@ -125,7 +125,7 @@ class GpuLane:
         self._spool, self._node, self._wall = spool, node, wall
         self._lock = threading.Lock()
 
-    def put(self, event: Callable[[int], Gpu]) -> None:
+    def put(self, event: Callable[[int], Event]) -> None:
         """Put one event into the spool; `event` makes it from its seq. Unavailable when the disk does not take it."""
         at_ms = int(self._wall() * 1000)
 

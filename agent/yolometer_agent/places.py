@@ -24,6 +24,11 @@ def place_of(node: str, folder: Path) -> str:
     return f"{node}:{folder}"
 
 
+def folder_of_place(place: str, node: str) -> str:
+    """The folder that a place of this node is named after, whichever of the trainings that lived there it is."""
+    return place.removeprefix(f"{node}:").rpartition("#")[0] if _number(place) > 1 else place.removeprefix(f"{node}:")
+
+
 def standing_of(place: str, members: Iterable[Path], known: Iterable[KnownSource]) -> str:
     """The name of a place as it stands now: the same while any log or table goes on as the store knows it.
 

@@ -13,12 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 from yolometer_agent import formats as format_parts
 from yolometer_agent.agent import Agent, settings_first
+from yolometer_agent.attribute._base import Known
+from yolometer_agent.attribute.attribute import Attributor, sources_of
 from yolometer_agent.config import AgentConfig, meters_of
 from yolometer_agent.emit import Emitter, Pace
 from yolometer_agent.formats._base import Format
+from yolometer_agent.gpus import Held, Lists
 from yolometer_agent.lanes import FACT, GPU, FactLane, GpuLane
 from yolometer_agent.lock import NodeLock
-from yolometer_agent.meters._base import Ticker
+from yolometer_agent.meters._base import Closes, Meter, Ticker
+from yolometer_agent.meters._tell import Teller
 from yolometer_agent.rhythm import ScanRhythm
 from yolometer_agent.sending import check_codec
 from yolometer_agent.spool.spool import Spool
@@ -57,6 +61,7 @@ def run(
     check_codec(codec)
     client_settings(config.kafka)  # what is wrong with it is told at once, not by the thread that sends
     meters = {} if once else meters_of(config)
+    attributor = Attributor(sources_of(config.attribution), node=config.name, teams=config.teams, cluster=config.cluster)
     log = logger("agent")
     with contextlib.ExitStack() as stack:
         stack.enter_context(NodeLock(config.folder, config.name))
@@ -77,7 +82,16 @@ def run(
         loop = Loop(config, spools, emitter, metrics, health, once=once)
         stack.callback(loop.close)
         lane = GpuLane(spools[GPU], config.name)
-        tickers = [Ticker(name, meter, config.name, lane.put, warn=log.warning) for name, meter in meters.items()]
+        tickers = [
+            Ticker(name, _held(meter, attributor, loop), config.name, lane.put, warn=log.warning,
+                   news=Teller(meter, config.name, name).news)
+            for name, meter in meters.items()
+        ]  # fmt: skip
+        if attributor.blind and any(isinstance(meter, Lists) for meter in meters.values()):
+            log.warning(attributor.blind)
+        for meter in meters.values():
+            if isinstance(meter, Closes):
+                stack.callback(meter.close)
         emitter.start()
         stack.callback(emitter.stop, LAST_SEND_S)
         for ticker in tickers:
@@ -95,6 +109,11 @@ def run(
             loop.drain(stop)
         emitter.stop(LAST_SEND_S)
         loop.every_second(last=True)
+
+
+def _held(meter: Meter, attributor: Attributor, loop: Loop) -> Meter:
+    """The meter, with holders where it lists processes."""
+    return Held(meter, attributor, lambda: loop.known, time.monotonic) if isinstance(meter, Lists) else meter
 
 
 def _spool(config: AgentConfig, name: str, *, drop: bool) -> Spool:
@@ -158,6 +177,8 @@ class Loop:
         self._turn: deque[list[str]] = deque()
         self._more = False
         self._agent = self._start(is_whole=not self._lost())
+        self.known: tuple[Known, ...] = ()
+        """The places that are tailed; replaced as a whole, so that the threads of meters may read it."""
 
     def round(self) -> None:
         """Read what is new, and do what is due."""
@@ -165,6 +186,7 @@ class Loop:
         scanning = self._scans.is_due(now)
         if scanning:
             self._scan()
+            self.known = self._agent.known()
             self._scans.looked(now)
         self.is_busy = False
         if self._full is None:

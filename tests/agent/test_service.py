@@ -166,7 +166,7 @@ def test_the_service_as_it_is_used(node: Node) -> None:
 
 def test_wrong_settings_are_one_sentence(node: Node) -> None:
     for settings, said in (
-        ({"meters": {"nvidia": {}}}, "There is no meter 'nvidia'; the meters are simulated."),
+        ({"meters": {"nvidia": {}}}, "There is no meter 'nvidia'; the meters are dcgm, nvml, simulated."),
         ({"meters": {"simulated": {"gpu": 1}}}, "'meters.simulated.gpu' is wrong"),
         ({"kafka": {"bootstrap_servers": node.kafka.bootstrap, "tls": True, "ca_file": "/none"}}, "/none cannot be read"),
         ({"wach": []}, "did you mean 'watch'"),

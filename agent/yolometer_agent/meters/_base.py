@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from yolometer_core.errors import BadInput, Unavailable
+from yolometer_core.events import Event
 from yolometer_core.gpu import MOST_SAMPLES, Gpu, Share, packed
 
 _ABOUT = ("run_id", "user", "team", "attribution_source", "holder", "energy_source")
@@ -51,6 +52,14 @@ class Meter(Protocol):
         """Read all GPUs, each at most once; `now` is the time of the samples. Unavailable when none can be read now."""
 
 
+@runtime_checkable
+class Closes(Protocol):
+    """A meter that holds something open."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class Block:
     """Samples of the same GPUs on their way into one event."""
 
@@ -83,15 +92,16 @@ class Block:
                    gpu_uuid=uuids, gpu_model=models, columns=packed(columns), shared=shared, **about)  # fmt: skip
 
 
-Put = Callable[[Callable[[int], Gpu]], object]
+Put = Callable[[Callable[[int], Event]], object]
 """Puts one event into the lane; it is given the seq."""
 
 
 class Ticker:
     """Reads a meter on a grid of a steady clock, in a thread of its own, and hands on a block each `BLOCK_S`.
 
-    A tick that comes too late is left out, never made up. The time of a sample is the wall clock of the start and what the
-    steady clock went on since; when the wall clock was set, it follows. Waits for nothing but the meter and the disk.
+    `news` gives what else the meter has to tell. A tick that comes too late is left out, never made up. The time of a sample is
+    the wall clock of the start and what the steady clock went on since; when the wall clock was set, it follows. Waits for
+    nothing but the meter and the disk.
     """
 
     def __init__(
@@ -102,10 +112,11 @@ class Ticker:
         put: Put,
         *,
         warn: Callable[[str], object],
+        news: Callable[[datetime], Iterable[Callable[..., Event]]] = lambda now: (),
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._meter, self._node, self._put, self._warn = name, meter, node, put, warn
+        self._name, self._meter, self._node, self._put, self._warn, self._news = name, meter, node, put, warn, news
         self._wall, self._clock = wall, clock
         self._anchor_s, self._zero_s = wall(), clock()
         self._ticks = 0
@@ -133,6 +144,8 @@ class Ticker:
         except Exception as error:  # noqa: BLE001  # what one look at the hardware raises must not end all the others
             self._warn(f"The meter {self._name} failed ({type(error).__name__}: {error}); it is read again.")
             readings = []
+        for news in self._news(now):
+            self._send(lambda seq, news=news: news(seq=seq))  # type: ignore[misc]  # bound at once
         if readings:
             if self._block is not None and not self._block.takes(now, readings):
                 self.flush()
@@ -148,10 +161,12 @@ class Ticker:
     def flush(self) -> None:
         """Hand on what was read so far."""
         block, self._block = self._block, None
-        if block is None:
-            return
+        if block is not None:
+            self._send(lambda seq: block.event(self._node, self._name, seq))
+
+    def _send(self, event: Callable[[int], Event]) -> None:
         try:
-            self._put(lambda seq: block.event(self._node, self._name, seq))
+            self._put(event)
         except (BadInput, ValueError) as error:  # a meter that gives what no event can hold
             self._warn(f"Samples of the meter {self._name} were dropped ({error}); correct the meter.")
         except Unavailable as error:  # the disk does not take them
@@ -170,4 +185,4 @@ class Ticker:
         return datetime.fromtimestamp(round(now_s, 3), UTC)
 
 
-__all__ = ["Block", "Device", "Meter", "Put", "Reading", "Ticker"]
+__all__ = ["Block", "Closes", "Device", "Meter", "Put", "Reading", "Ticker"]
