@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -22,6 +23,8 @@ REPEAT_S = 60.0
 MOST_REMEMBERED = 1000
 OWN = "yolometer"
 _CLIENTS = ("kafka", "aiokafka")
+_COLOURS = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
+_PLAIN = "\x1b[0m"
 
 _DIGITS = re.compile(r"\d+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -35,8 +38,7 @@ def configure(service: str, *, json: bool = False, level: str = "INFO", repeat_s
     those left out. Warnings of Python and exceptions that nobody caught are logged too. A stderr that is closed or whose
     reader is gone is no error: the lines are dropped.
     """
-    import structlog
-
+    structlog = _structlog()
     _keep_number_two()
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each, _Stderr)]:
@@ -60,8 +62,7 @@ def configure(service: str, *, json: bool = False, level: str = "INFO", repeat_s
 
 def logger(part: str = "", **always: object) -> BoundLogger:
     """A logger of yolometer: `logger("sink").warning("The store is away", table="epochs")`. `always` stands in each line."""
-    import structlog
-
+    structlog = _structlog()
     found: BoundLogger = structlog.stdlib.get_logger(f"{OWN}.{part}" if part else OWN).bind(**always)
     return found
 
@@ -75,8 +76,7 @@ def handler(
     clock: Callable[[], float] = time.monotonic,
 ) -> logging.Handler:
     """The handler behind `configure`, for a stream of its own (None: whatever stderr is at that time)."""
-    import structlog
-
+    structlog = _structlog()
     made = _Stderr(stream)
     last: list[Any] = [structlog.processors.JSONRenderer()] if json else [_one_line, _console(made.colours), _hidden]
     add = structlog.stdlib
@@ -160,6 +160,17 @@ class _Stderr(logging.Handler):
             pass  # closed, full, or its reader is gone: there is nobody to tell
 
 
+def _structlog() -> Any:
+    """structlog, imported without rich, which it takes along for coloured traces: an agent would carry 5 MiB all its life."""
+    if "structlog" in sys.modules or "rich" in sys.modules:
+        return import_module("structlog")
+    sys.modules["rich"] = None  # type: ignore[assignment]  # so Python says that it is not there
+    try:
+        return import_module("structlog")
+    finally:
+        del sys.modules["rich"]
+
+
 def _about(service: str) -> Callable[[Any, str, _EventDict], _EventDict]:
     def about(_: Any, __: str, event: _EventDict) -> _EventDict:
         record: logging.LogRecord = event["_record"]
@@ -203,10 +214,22 @@ def _hidden(_: Any, __: str, line: Any) -> str:
     return scrub(str(line))
 
 
-def _console(colours: bool) -> Any:
-    from structlog.dev import ConsoleRenderer, plain_traceback
+def _console(colours: bool) -> Callable[[Any, str, _EventDict], str]:
+    """One line for a person; without rich, see `_structlog`."""
 
-    return ConsoleRenderer(colors=colours, exception_formatter=plain_traceback)
+    def line(_: Any, __: str, event: _EventDict) -> str:
+        level, trace = str(event.pop("level", "")), event.pop("exception", None)
+        colour = _COLOURS.get(level, "") if colours else ""
+        head = f"{event.pop('timestamp', '')} {colour}[{level:<8}]{_PLAIN if colour else ''} {event.pop('event', ''):<30}"
+        about = [f"[{event.pop('logger', '')}]", *(f"{key}={_shown(event[key])}" for key in sorted(event))]
+        return " ".join([head, *about]) + (f"\n{trace}" if trace else "")
+
+    return line
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text) if isinstance(value, str) and (not text or set(text) & set(" '\"=\n")) else text
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -164,3 +164,8 @@ def test_configure_twice_says_it_once() -> None:
     again = "logs.configure('a')\nlogs.configure('sink', json=True, level='ERROR')\n"
     done = run(f"{again}logs.logger().warning('no')\nlogs.logger().error('one')")
     assert [json.loads(line)["service"] for line in done.stderr.splitlines()] == ["sink"]
+
+
+def test_a_service_does_not_carry_rich() -> None:
+    done = run("logs.configure('agent')\nlogs.logger().warning('x')\nprint('rich' in sys.modules)\nimport rich\n")
+    assert (done.returncode, done.stdout) == (0, "False\n")
