@@ -175,10 +175,19 @@ class Runner:
         self.services.health.progress()
 
     async def _agent(self, stream: Any) -> None:
+        try:
+            await self._work(stream.channel.queue)
+        except StopAsyncIteration:
+            pass  # the queue says that the stream has ended
+        except asyncio.CancelledError:
+            # At a stop Faust cancels its agents before it tells them, and would call this a crash, with a trace.
+            if self.stopping is None:
+                raise
+
+    async def _work(self, queue: Any) -> None:
         # Every event is acknowledged, in order, by one agent: a gap of one is committed past, an exception that leaves
         # the body acknowledges what it did not handle, and a second agent would acknowledge out of order.
         # They are taken from the queue of the channel itself: what Faust puts in between costs half of all that it costs.
-        queue = stream.channel.queue
         while True:
             batch = await self._batch(queue)
             try:
